@@ -1,0 +1,33 @@
+"""Neural SDEs for continuous sequences: learn dx = f(x) dt + g(x) dw from pairs of consecutive states."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from neuralsde.config import Sampler, TrainConfig
+    from neuralsde.method import NeuralSDE
+    from neuralsde.models import load
+    from neuralsde.sequence import SequenceModel, Transition
+    from neuralsde.train import fit
+    from neuralsde.trajectories import Trajectories
+
+_HOME = {
+    "NeuralSDE": "method",
+    "Sampler": "config",
+    "SequenceModel": "sequence",
+    "TrainConfig": "config",
+    "Trajectories": "trajectories",
+    "Transition": "sequence",
+    "fit": "train",
+    "load": "models",
+}
+__all__ = ["NeuralSDE", "Sampler", "SequenceModel", "TrainConfig", "Trajectories", "Transition", "__version__", "fit", "load"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """Import public names when they are first used: the command line's help needs no torch."""
+    if name in _HOME:
+        return getattr(import_module(f"neuralsde.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'neuralsde' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Other sequence models behind the same seam, for comparison."""

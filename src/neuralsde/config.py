@@ -1,0 +1,331 @@
+"""Settings of models, training and experiments: frozen dataclasses, and their YAML record.
+
+Dataclasses are the one description of a run: Python builds them, the command line is made from them, a run folder
+records them as YAML and repeats from that record. This module imports no torch, so that help and dry runs are instant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+
+T = TypeVar("T")
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPConfig:
+    """A residual perceptron: pre-norm blocks of two linear layers."""
+
+    width: int = 128
+    """Features of the hidden layers."""
+    depth: int = 3
+    """Number of residual blocks."""
+    dropout: float = 0.0
+    """Dropout probability inside the blocks."""
+
+    def __post_init__(self) -> None:
+        _check(self.width > 0 and self.depth > 0, f"`width` and `depth` must be positive. Got {self.width=}, {self.depth=}.")
+        _check(0 <= self.dropout < 1, f"`dropout` must be in [0, 1). Got {self.dropout=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """How paths are drawn from a Neural SDE. It is saved with the model and replaceable in each call of `sample`."""
+
+    solver: Literal["euler", "heun", "milstein"] = "euler"
+    """Euler-Maruyama, stochastic Heun (given the Stratonovich drift) or Milstein for diagonal noise. All solve the Ito SDE."""
+    substeps: int = 1
+    """Solver steps per training step `dt_ref`. Output times closer than that add steps of their own."""
+    balance: float | None = None
+    """Weight of (g^2/2 score + g dg) in the drift; None takes 2 E[tau], the value that belongs to the training."""
+    pull: float = 0.0
+    """Rate (per unit of time) of the contraction towards the data. It sharpens the law: 0 for likelihoods and coverage."""
+    pull_noise: bool = False
+    """Add the noise that makes the pull a Langevin corrector, which leaves the smoothed law unchanged."""
+    diffusion: float = 1.0
+    """Factor on g; 0 gives the deterministic flow (the probability-flow ODE when tau is uniform)."""
+    correction: Literal["auto", "exact", "probe", "off"] = "auto"
+    """The term g dg: exact by autograd, one Hutchinson probe, or left out; auto is exact up to 32 dimensions."""
+    box: float | None = 20.0
+    """Stop with an error when a state is further than this many data ranges outside the data. None: only when not finite."""
+
+    def __post_init__(self) -> None:
+        _check(self.substeps >= 1, f"`substeps` must be at least 1. Got {self.substeps=}.")
+        _check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
+        _check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
+        _check(self.balance is None or 0 <= self.balance <= 2, f"`balance` must be within [0, 2]. Got {self.balance=}.")
+        _check(self.box is None or self.box > 0, f"`box` must be positive or None. Got {self.box=}.")
+
+
+Normalise = Literal["mean_std", "isotropic", "min_max", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeuralSDEConfig:
+    """The method: what is learned, from which states, with which losses."""
+
+    net: MLPConfig = field(default_factory=MLPConfig)
+    """The backbone of each of the nets (flow, diffusion, denoiser)."""
+    tau: Literal["start", "uniform"] | float = "start"
+    """Where between two observed states the nets are trained: at the start, uniformly, or at the start with this probability."""
+    noise: float | tuple[float, ...] = 0.05
+    """Standard deviation of the noise added to training inputs, in units of the data's scale: one, or one per feature."""
+    flow_loss: Literal["mse", "log", "nll"] = "mse"
+    """Squared error, the paper's logarithm of it, or the likelihood with g held fixed."""
+    delta: float = 1e-3
+    """Desingularisation of the log loss, in squared units of std / dt_ref."""
+    diffusion_loss: Literal["nll", "match"] = "nll"
+    """Gaussian likelihood of the residual, or the paper's squared error on g^2."""
+    diffusion: bool = True
+    """Learn g. False: a deterministic flow, no likelihood."""
+    denoiser: bool = True
+    """Learn d, which gives the score. False: no balance and no pull."""
+    alpha: bool = False
+    """Learn the weight of the score as a function of the state, in place of balance * g^2 / 2."""
+    normalise: Normalise = "mean_std"
+    """Scale of states: per feature, one scale for all features (keeps angles), to [-1, 1], or none."""
+    history: int = 1
+    """Observations in the state, spaced by the lag of the data. Only the newest is predicted."""
+    time_input: bool = False
+    """Give the nets the time since the start of the path (the SDE is then no longer time-invariant)."""
+    sampler: Sampler = field(default_factory=Sampler)
+    """How paths are drawn."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tau, str):
+            _check(self.tau in ("start", "uniform"), f"`tau` must be 'start', 'uniform' or a probability. Got {self.tau=}.")
+        else:
+            _check(0 <= self.tau <= 1, f"`tau` as a probability of the start state must be within [0, 1]. Got {self.tau=}.")
+        levels = self.noise if isinstance(self.noise, tuple) else (self.noise,)
+        _check(min(levels) >= 0, f"`noise` must not be negative. Got {self.noise=}.")
+        _check((min(levels) > 0) == (max(levels) > 0), f"`noise` must be positive for all features or none. Got {self.noise=}.")
+        _check(self.delta > 0, f"`delta` must be positive. Got {self.delta=}.")
+        _check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
+        needs = "It trains with the score and g: set `denoiser=True`, `diffusion=True` and `noise` > 0."
+        _check(not self.alpha or (self.denoiser and self.diffusion and min(levels) > 0), f"`alpha` got no score. {needs}")
+
+    @property
+    def start_probability(self) -> float:
+        """P(tau = 0); the rest of tau is uniform on [0, 1]."""
+        return {"start": 1.0, "uniform": 0.0}[self.tau] if isinstance(self.tau, str) else float(self.tau)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextStateConfig:
+    """What the generative baselines of p(next state | state) share."""
+
+    net: MLPConfig = field(default_factory=MLPConfig)
+    """The backbone."""
+    target: Literal["next", "increment"] = "next"
+    """Generate the next state itself, or its difference to the present one, scaled to unit variance."""
+    noise: float = 0.0
+    """Standard deviation of the noise added to the condition in training, in units of the data's standard deviation."""
+    num_steps: int = 10
+    """Network passes per generated state."""
+    normalise: Normalise = "mean_std"
+    """Scale of states."""
+    history: int = 1
+    """Observations in the condition."""
+
+    def __post_init__(self) -> None:
+        _check(self.num_steps >= 1, f"`num_steps` must be at least 1. Got {self.num_steps=}.")
+        _check(self.noise >= 0, f"`noise` must not be negative. Got {self.noise=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DDIMConfig(NextStateConfig):
+    """Denoising diffusion with the deterministic DDIM sampler of diffusers."""
+
+    num_train_timesteps: int = 100
+    """Noise levels in training."""
+    beta_schedule: Literal["squaredcos_cap_v2", "linear"] = "squaredcos_cap_v2"
+    """Noise schedule."""
+    prediction: Literal["epsilon", "sample", "v_prediction"] = "epsilon"
+    """What the net predicts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RectifiedFlowConfig(NextStateConfig):
+    """Straight paths from noise to the next state, Euler steps."""
+
+
+ModelConfig = Union[NeuralSDEConfig, DDIMConfig, RectifiedFlowConfig]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The training loop."""
+
+    steps: int = 5_000
+    """Optimiser steps."""
+    batch_size: int = 512
+    """Transitions per step, over all processes together."""
+    lr: float = 1e-3
+    """Peak learning rate of AdamW."""
+    warmup: float = 0.05
+    """Share of the steps in which the rate rises linearly; then it falls as a cosine."""
+    final_lr: float = 0.01
+    """Last learning rate as a share of the peak."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay."""
+    clip: float = 1.0
+    """Largest norm of the gradient of each trained part; 0 turns clipping off."""
+    ema: float = 0.995
+    """Decay of the moving average of the weights that is kept as the result; 0 keeps the last weights."""
+    seed: int = 0
+    """Seed of the initial weights, the data order and the injected noise."""
+    stages: tuple[str, ...] = ()
+    """Train parts one after another, e.g. ("flow", "denoiser", "diffusion"); "a+b" trains two together. Empty: all at once."""
+    precision: Literal["no", "bf16", "fp16"] = "no"
+    """Mixed precision."""
+    val_fraction: float = 0.0
+    """Share of the paths kept for the validation loss."""
+    val_every: int = 500
+    """Steps between validation losses."""
+    log_every: int = 50
+    """Steps between lines of metrics.jsonl."""
+    checkpoint_every: int = 1_000
+    """Steps between checkpoints, where there is a run folder."""
+    keep: int = 2
+    """Checkpoints kept."""
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Experiment trackers, through Accelerate."""
+    progress: bool = True
+    """Show a progress bar."""
+    cpu: bool = False
+    """Stay on the CPU though there is an accelerator."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "val_every", "log_every", "checkpoint_every", "keep"):
+            _check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        _check(self.lr > 0, f"`lr` must be positive. Got {self.lr=}.")
+        _check(0 <= self.ema < 1, f"`ema` must be within [0, 1). Got {self.ema=}.")
+        _check(0 <= self.val_fraction < 1, f"`val_fraction` must be within [0, 1). Got {self.val_fraction=}.")
+        _check(0 <= self.warmup < 1, f"`warmup` is a share of the steps in [0, 1). Got {self.warmup=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchingConfig:
+    """Two-dimensional paths that run straight, then fork (the paper's Section 4.1)."""
+
+    density: int = 1
+    """Points per unit of time; the paper's two settings are 1 and 10."""
+    num_branches: int = 2
+    """Branches, spread evenly over the fan."""
+    angle: float = 30.0
+    """Degrees between the stem and the outermost branch."""
+    paths_per_branch: int = 50
+    """Identical copies of each branch in the training data."""
+    lag: float | None = 1.0
+    """Physical time between the two states of a transition; None is one data step."""
+    num_paths: int = 1_000
+    """Paths drawn for the scores."""
+
+    def __post_init__(self) -> None:
+        for name in ("density", "num_branches", "paths_per_branch", "num_paths"):
+            _check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        _check(0 < self.angle < 90, f"`angle` must be between 0 and 90 degrees. Got {self.angle=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One run: data, model, training, evaluation."""
+
+    name: str
+    """Name of the recipe."""
+    task: BranchingConfig
+    """The data and how it is scored."""
+    model: ModelConfig
+    """The model."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """The training."""
+
+
+# Records
+
+
+def to_dict(config: Any) -> Any:  # noqa: ANN401
+    """Plain values of a dataclass; a dataclass chosen from several carries its class name under `kind`."""
+    if dataclasses.is_dataclass(config):
+        values = {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        return {"kind": type(config).__name__, **values} if isinstance(config, get_args(ModelConfig)) else values
+    if isinstance(config, (tuple, list)):
+        return [to_dict(v) for v in config]
+    return config
+
+
+def from_dict(cls: type[T], values: Any, where: str = "") -> T:  # noqa: ANN401
+    """Build `cls` from plain values; an unknown key or a value of the wrong type is an error that names its place."""
+    if get_origin(cls) in (Union, types.UnionType):
+        return _from_union(cls, values, where)
+    if dataclasses.is_dataclass(cls):
+        _check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {values!r}.")
+        values = {k: v for k, v in values.items() if k != "kind"}
+        hints = typing.get_type_hints(cls)
+        names = [f.name for f in dataclasses.fields(cls)]
+        for key in values:
+            if key not in names:
+                near = difflib.get_close_matches(str(key), names, 1)
+                hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join(names)}."
+                raise ValueError(f"Unknown key `{where}{'.' if where else ''}{key}` for {cls.__name__}. {hint}")
+        prefix = f"{where}." if where else ""
+        return cls(**{k: from_dict(hints[k], v, prefix + k) for k, v in values.items()})
+    if get_origin(cls) is tuple:
+        _check(isinstance(values, (list, tuple)), f"`{where}` must be a list. Got {values!r}.")
+        return tuple(from_dict(get_args(cls)[0], v, where) for v in values)  # type: ignore[return-value]
+    if get_origin(cls) is Literal:
+        _check(values in get_args(cls), f"`{where}` must be one of {list(get_args(cls))}. Got {values!r}.")
+        return values
+    if cls is float and isinstance(values, int) and not isinstance(values, bool):
+        return float(values)  # type: ignore[return-value]
+    _check(type(values) is cls, f"`{where}` must be of type {getattr(cls, '__name__', cls)}. Got {values!r}.")
+    return values
+
+
+def _from_union(cls: Any, values: Any, where: str) -> Any:  # noqa: ANN401
+    options = get_args(cls)
+    if isinstance(values, dict):
+        kinds = {o.__name__: o for o in options if dataclasses.is_dataclass(o)}
+        if len(kinds) > 1:
+            kind = values.get("kind")
+            _check(kind in kinds, f"`{where}.kind` must be one of {sorted(kinds)}. Got {kind!r}.")
+            return from_dict(kinds[kind], values, where)
+    if values is None and type(None) in options:
+        return None
+    for option in options:
+        if option is type(None):
+            continue
+        try:
+            return from_dict(option, values, where)
+        except ValueError:
+            continue
+    shown = ", ".join(str(getattr(o, "__name__", o)) for o in options)
+    raise ValueError(f"`{where}` must be one of the types {shown}. Got {values!r}.")
+
+
+def save_yaml(config: Any, path: Path) -> None:  # noqa: ANN401
+    """Write the record of `config`."""
+    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False), encoding="utf-8")
+
+
+def load_yaml(cls: type[T], path: Path) -> T:
+    """Read the record written by `save_yaml`."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"There is no config file {path}. A run folder holds one as config.yaml.") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {error}.") from None
+    return from_dict(cls, values)

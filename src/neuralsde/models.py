@@ -1,0 +1,171 @@
+"""From settings to models: nets and units for given data, and models from files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from neuralsde.baselines.ddim import DDIM
+from neuralsde.baselines.next_state import EMBEDDING, NextStateModel
+from neuralsde.baselines.rectified_flow import RectifiedFlow
+from neuralsde.config import (
+    DDIMConfig,
+    ModelConfig,
+    NeuralSDEConfig,
+    NextStateConfig,
+    Normalise,
+    RectifiedFlowConfig,
+    from_dict,
+)
+from neuralsde.method import NeuralSDE
+from neuralsde.nets.mlp import MLP, num_parameters, widened
+from neuralsde.sequence import FORMAT, Scale, SequenceModel, Transition
+from neuralsde.trajectories import Transitions
+
+CLASSES: dict[str, tuple[type[SequenceModel], type]] = {
+    "NeuralSDE": (NeuralSDE, NeuralSDEConfig),
+    "DDIM": (DDIM, DDIMConfig),
+    "RectifiedFlow": (RectifiedFlow, RectifiedFlowConfig),
+}
+STATISTICS_FROM = 200_000
+"""Transitions from which units and bounds are computed."""
+
+
+def build(
+    config: ModelConfig, data: Transitions, *, nets: dict[str, nn.Module] | None = None, seed: int = 0
+) -> SequenceModel:
+    """A model for `data`: units and bounds from it, nets from the config or the caller's own.
+
+    Weights depend on `seed` alone.
+    """
+    model = _assemble(config, data.data.shape, data.data.context_size, nets, seed)
+    pairs = data.spread(STATISTICS_FROM)
+    fit_scale(model.scale, data, pairs, config.normalise)
+    assert isinstance(model, (NeuralSDE, NextStateModel))
+    model.fit_bounds(pairs)
+    return model.to(data.start.device)
+
+
+def _assemble(
+    config: ModelConfig, shape: tuple[int, ...], context_size: int, nets: dict[str, nn.Module] | None, seed: int
+) -> SequenceModel:
+    cls = next(c for c, settings in CLASSES.values() if settings is type(config))
+    own_nets = nets is not None
+    if nets is None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            nets = _nets(config, shape, context_size)
+    model = cls(nets, Scale(shape, context_size), config)  # type: ignore[call-arg, arg-type]
+    model.own_nets = own_nets
+    return model
+
+
+def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
+    if isinstance(config, NeuralSDEConfig):
+        names = ["flow"] + [n for n in ("diffusion", "denoiser", "alpha") if getattr(config, n)]
+        size = context_size + config.time_input
+        return {n: MLP(config.net, shape, history=config.history, condition_size=size) for n in names}
+    size = context_size + EMBEDDING + math.prod(shape)
+    return {"net": MLP(config.net, shape, history=config.history, condition_size=size)}
+
+
+def matched(config: NextStateConfig, to: NeuralSDEConfig, shape: tuple[int, ...]) -> NextStateConfig:
+    """`config` with a net as large as all nets of the Neural SDE `to` together."""
+    from dataclasses import replace
+
+    budget = sum(map(num_parameters, _nets(to, shape, 0).values()))
+    size = EMBEDDING + math.prod(shape)
+    return replace(config, net=widened(config.net, budget, shape, history=config.history, condition_size=size))
+
+
+@torch.no_grad()
+def fit_scale(scale: Scale, data: Transitions, pairs: Transition, mode: Normalise) -> None:
+    """Set the units from the data. A constant feature gets the scale 1."""
+    states = torch.cat([pairs.history[:, -1], pairs.next]).double()
+    per_channel = (0, *range(2, states.ndim))  # vectors: per feature; images and latents: per channel
+    low, high = states.amin(per_channel, keepdim=True)[0], states.amax(per_channel, keepdim=True)[0]
+    if mode == "min_max":
+        mean, std = (low + high) / 2, (high - low) / 2
+    else:
+        mean, std = states.mean(per_channel, keepdim=True)[0], states.std(per_channel, keepdim=True, correction=0)[0]
+        if mode == "isotropic":
+            std = std.square().mean().sqrt().expand_as(std)
+    if mode == "none":
+        mean, std = torch.zeros_like(mean), torch.ones_like(std)
+    constant = std <= 1e-6 * torch.maximum(mean.abs(), torch.full_like(mean, 1e-30))
+    std = torch.where(constant, torch.ones_like(std), std)
+    for name, value in (("mean", mean), ("std", std), ("low", low), ("high", high)):
+        getattr(scale, name).copy_(value.expand(scale.shape))
+    if pairs.context is not None:
+        spread = pairs.context.std(0, correction=0)
+        scale.context_mean.copy_(pairs.context.mean(0))
+        scale.context_std.copy_(torch.where(spread > 1e-6, spread, torch.ones_like(spread)))
+    scale.dt_ref.copy_(pairs.dt.double().median())
+
+
+def load(path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = None) -> SequenceModel:
+    """The model in a folder written by `save_pretrained`. Nothing in the folder is executed."""
+    folder = Path(path)
+    record = _read_record(folder)
+    cls, settings = CLASSES[record["kind"]]
+    config = from_dict(settings, record["config"])
+    if record.get("own_nets") and nets is None:
+        names = ", ".join(f"{n!r}: …" for n in record["nets"])
+        raise ValueError(f"{folder} was saved with nets of your own. Load it with {cls.__name__}.from_pretrained(path, nets={{{names}}}).")
+    model = _assemble(config, tuple(record["state_shape"]), record["context_size"], nets, 0)
+    tensors = read_tensors(folder / "model.safetensors")
+    wrong = _mismatch(model.state_dict(), tensors)
+    if wrong:
+        raise ValueError(f"{folder / 'model.safetensors'} does not fit its config.json: {wrong}. Save the model again, or give the nets it was saved with.")
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    if folder.is_file():
+        raise ValueError(f"{folder} is a file. A saved model is a folder with config.json and model.safetensors; pickled models are never loaded.")
+    if not file.is_file():
+        raise ValueError(f"{folder} holds no config.json. Pass a folder written by save_pretrained.")
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not valid JSON ({error}). Save the model again.") from None
+    if not isinstance(record, dict) or record.get("kind") not in CLASSES:
+        kind = record.get("kind") if isinstance(record, dict) else record
+        raise ValueError(f"{file} is not from this library: kind={kind!r} is none of {sorted(CLASSES)}.")
+    if record.get("format") != FORMAT:
+        raise ValueError(f"{file} has format {record.get('format')!r}, this version reads {FORMAT}. Install a newer neuralsde.")
+    return record
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file, or one clear error."""
+    try:
+        return load_file(file)
+    except FileNotFoundError:
+        raise ValueError(f"{file} is missing. Copy the whole folder.") from None
+    except SafetensorError as error:
+        head = file.read_bytes()[:4]
+        if head[:2] in (b"\x80\x02", b"\x80\x04", b"\x80\x05", b"PK"):
+            raise ValueError(f"{file} is a pickle or a zip of one. It is never loaded: pickles can run code. Save with save_pretrained.") from None
+        raise ValueError(f"{file} is truncated or not a safetensors file ({error}). Copy or save it again.") from None
+
+
+def _mismatch(wanted: dict[str, Tensor], got: dict[str, Tensor]) -> str:
+    for name in sorted(wanted.keys() | got.keys()):
+        if name not in got:
+            return f"{name} is missing"
+        if name not in wanted:
+            return f"{name} is unknown"
+        if wanted[name].shape != got[name].shape:
+            return f"{name} has shape {tuple(got[name].shape)}, not {tuple(wanted[name].shape)}"
+    return ""

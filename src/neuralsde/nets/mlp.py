@@ -1,0 +1,67 @@
+"""A residual perceptron for vector states."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from neuralsde.config import MLPConfig
+
+
+class Block(nn.Module):
+    """x + W2 silu(W1 norm(x)): pre-norm, so that depth costs no conditioning."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.wide = nn.Linear(width, width)
+        self.back = nn.Linear(width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "B W"]) -> Float[Tensor, "B W"]:
+        return x + self.back(self.dropout(nn.functional.silu(self.wide(self.norm(x)))))
+
+
+class MLP(nn.Module):
+    """State and condition in, one field of the state's shape out (0 at the start of training)."""
+
+    def __init__(self, config: MLPConfig, shape: tuple[int, ...], *, history: int = 1, condition_size: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.shape = tuple(shape)
+        size = math.prod(self.shape)
+        self.inward = nn.Linear(size * history + condition_size, config.width)
+        self.blocks = nn.Sequential(*(Block(config.width, config.dropout) for _ in range(config.depth)))
+        self.norm = nn.LayerNorm(config.width)
+        self.outward = nn.Linear(config.width, size)
+        nn.init.zeros_(self.outward.weight)
+        nn.init.zeros_(self.outward.bias)
+
+    def forward(
+        self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
+    ) -> Float[Tensor, "B *S"]:
+        x = state.flatten(1)
+        if condition is not None:
+            x = torch.cat([x, condition], dim=1)
+        x = self.outward(self.norm(self.blocks(self.inward(x))))
+        return x.reshape(len(state), *self.shape)
+
+
+def num_parameters(net: nn.Module) -> int:
+    """Trained numbers of a net."""
+    return sum(p.numel() for p in net.parameters())
+
+
+def widened(config: MLPConfig, budget: int, shape: tuple[int, ...], *, history: int, condition_size: int) -> MLPConfig:
+    """`config` with the width whose parameter count is nearest to `budget`: for fair comparisons."""
+    from dataclasses import replace
+
+    with torch.device("meta"):
+        sizes = {
+            w: num_parameters(MLP(replace(config, width=w), shape, history=history, condition_size=condition_size))
+            for w in range(8, 8 * config.width)
+        }
+    return replace(config, width=min(sizes, key=lambda w: abs(sizes[w] - budget)))

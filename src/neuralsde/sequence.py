@@ -1,0 +1,350 @@
+"""The seam: what a model of continuous sequences takes and gives.
+
+A *sequence model* learns from transitions and samples paths. The Neural SDE is one and every baseline is one; training,
+evaluation, plots and the command line know nothing else. S is the shape of one observation; a state is the history of
+the last H observations, oldest first, of which the newest moves and is predicted.
+
+Everything a user passes or gets is in raw units. Inside, states are in units of the data's scale and times in units of
+the reference step `dt_ref`; `Scale` holds both and travels with the weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from neuralsde.config import ModelConfig, Sampler, to_dict
+from neuralsde.noise import Noise
+from neuralsde.solvers import Grid, Step, integrate
+
+if TYPE_CHECKING:
+    from neuralsde.trajectories import Trajectories
+
+FORMAT = 1
+MAX_CHUNK_ELEMENTS = 2**25
+"""Numbers in the record of one chunk of paths: bounds the memory of sampling (128 MiB in float32)."""
+
+
+@dataclass
+class Transition:
+    """A batch of pairs of states, in raw units."""
+
+    history: Float[Tensor, "B H *S"]
+    """Oldest first; history[:, -1] is the state before the step."""
+    next: Float[Tensor, "B *S"]
+    dt: Float[Tensor, " B"]
+    time: Float[Tensor, " B"]
+    """Time of the newest history state since the start of its path."""
+    context: Float[Tensor, "B C"] | None = None
+    mask: Bool[Tensor, "B *S"] | None = None
+    """True where both ends of the step were observed."""
+
+    def __len__(self) -> int:
+        return len(self.next)
+
+    def to(self, device: torch.device | str) -> Transition:
+        """The same batch on another device."""
+        moved = {k: v.to(device) for k, v in vars(self).items() if v is not None}
+        return replace(self, **moved)
+
+
+Condition = Callable[[Tensor], "Tensor | None"]
+"""The condition vector (P, K) of the nets at times (P,)."""
+
+
+class Scale(nn.Module):
+    """Units of the data: offset and scale of states and context, the reference step, and the range that was seen."""
+
+    mean: Tensor
+    std: Tensor
+    low: Tensor
+    high: Tensor
+    context_mean: Tensor
+    context_std: Tensor
+
+    def __init__(self, shape: tuple[int, ...], context_size: int = 0) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+        self.context_size = context_size
+        for name, value in (("mean", 0.0), ("std", 1.0), ("low", -1.0), ("high", 1.0)):
+            self.register_buffer(name, torch.full(self.shape, value))
+        self.register_buffer("context_mean", torch.zeros(context_size))
+        self.register_buffer("context_std", torch.ones(context_size))
+        self.register_buffer("dt_ref", torch.ones((), dtype=torch.float64))
+
+    @property
+    def step(self) -> float:
+        """The reference step in raw time."""
+        return float(self.dt_ref)
+
+    def states(self, x: Tensor) -> Tensor:
+        """Raw states in units of the scale."""
+        return (x - self.mean) / self.std
+
+    def raw(self, u: Tensor) -> Tensor:
+        """The inverse of `states`."""
+        return u * self.std + self.mean
+
+    def box(self, ranges: float) -> tuple[Tensor, Tensor]:
+        """The data's range widened by `ranges` times its width on both sides, in units of the scale."""
+        low, high = self.states(self.low), self.states(self.high)
+        width = (high - low).clamp(min=1.0)
+        return low - ranges * width, high + ranges * width
+
+    def condition(self, context: Tensor | None, time: Tensor | None) -> Tensor | None:
+        """The vector the nets are conditioned on: scaled context, then time in reference steps."""
+        parts = []
+        if context is not None:
+            parts.append((context - self.context_mean) / self.context_std)
+        if time is not None:
+            parts.append(time[:, None].float())
+        return torch.cat(parts, dim=1) if parts else None
+
+
+class SequenceModel(nn.Module, ABC):
+    """Learns from transitions, samples paths."""
+
+    kind: ClassVar[str]
+    config: ModelConfig
+    sampler: Sampler
+    nets: nn.ModuleDict
+
+    def __init__(self, scale: Scale, config: ModelConfig) -> None:
+        super().__init__()
+        self.scale = scale
+        self.config = config
+        self.sampler = getattr(config, "sampler", Sampler())
+        self.own_nets = False
+        """Whether the nets are the caller's own: they are then needed again to load the model."""
+        self.nfe: dict[str, int] = {}
+        """Network passes per net of the last call of `sample` or `log_prob`, for one path."""
+
+    # What a model defines
+
+    @abstractmethod
+    def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
+        """One scalar per trained part; `noise` holds one key per row of the batch."""
+
+    @abstractmethod
+    def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
+        """The next states of all paths, in scaled units; `noise` gives further randomness than `step.z`."""
+
+    def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
+        """Log density of each transition, in raw units."""
+        raise ValueError(f"{type(self).__name__} has no likelihood. Use a NeuralSDE with `diffusion=True`.")
+
+    def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
+        """Refuse what this model cannot serve; `gaps` are the times between outputs in reference steps."""
+
+    def max_step(self, sampler: Sampler) -> float:
+        """Longest step of the time grid, in reference steps."""
+        return 1.0 / sampler.substeps
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Trained parts by name; gradients are clipped part by part."""
+        return {"model": list(self.parameters())}
+
+    # What every model shares
+
+    def forward(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
+        """The loss: distributed wrappers hook into `forward`."""
+        return self.loss(batch, noise)
+
+    def count(self, **passes: int) -> None:
+        """Add network passes to `nfe`; those of training are not counted."""
+        if self.training:
+            return
+        for name, number in passes.items():
+            self.nfe[name] = self.nfe.get(name, 0) + number
+
+    @torch.no_grad()
+    def sample(
+        self,
+        history: Any,  # noqa: ANN401
+        times: Any,  # noqa: ANN401
+        *,
+        context: Any = None,  # noqa: ANN401
+        num_paths: int = 1,
+        sampler: Sampler | None = None,
+        rng: torch.Generator | None = None,
+        chunk: int | None = None,
+    ) -> Float[Tensor, "B N T *S"]:
+        """Draw `num_paths` futures of each state.
+
+        Args:
+            history: one state (*S), a batch (B, *S), or histories (B, H, *S) with slots one reference step apart.
+            times: (T,) or (B, T), strictly increasing; the first is the time of the newest history state, which is
+                also the first state of every path.
+            context: (B, C), or (B, T, C) for a context that holds from each output time to the next.
+            num_paths: paths per state.
+            sampler: replaces `model.sampler` for this call.
+            rng: source of the path keys; None draws new ones.
+            chunk: paths integrated at once; None bounds the memory.
+        """
+        sampler = sampler or self.sampler
+        x, t, ctx = self._check_inputs(history, times, context, num_paths)
+        batch, num_times = len(x), t.shape[1]
+        self.check_sampler(sampler, t.diff(dim=1) / self.scale.step)
+        keys = Noise.draw(rng, batch * num_paths, x.device)
+
+        u = self.scale.states(x).repeat_interleave(num_paths, 0)
+        grid = Grid.between((t - t[:, :1]) / self.scale.step, self.max_step(sampler))
+        if len(grid.time) > 1:
+            grid = Grid(*(v.repeat_interleave(num_paths, 0) for v in (grid.time, grid.interval, grid.output)))
+        if ctx is not None:
+            ctx = ctx.repeat_interleave(num_paths, 0)
+        start = (t[:, :1] / self.scale.step).expand(batch, 1).repeat_interleave(num_paths, 0)
+        box = None if sampler.box is None else self.scale.box(sampler.box)
+        if chunk is None:
+            chunk = max(1, MAX_CHUNK_ELEMENTS // (u[0, 0].numel() * grid.time.shape[1]))
+
+        was_training, saved = self.training, self.sampler
+        self.eval()
+        self.sampler = sampler
+        out = []
+        try:
+            for first in range(0, len(u), chunk):
+                rows = slice(first, first + chunk)
+                own = grid if len(grid.time) == 1 else Grid(grid.time[rows], grid.interval[rows], grid.output[rows])
+                self.nfe = {}
+                advance = self._advance_in(keys[rows], start[rows, 0], None if ctx is None else ctx[rows], own)
+                out.append(integrate(advance, u[rows], own, keys[rows], box=box))
+        finally:
+            self.sampler = saved
+            self.train(was_training)
+        paths = self.scale.raw(torch.cat(out)).reshape(batch, num_paths, num_times, *self.scale.shape)
+        paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
+        return paths
+
+    def _advance_in(
+        self, keys: Noise, start: Tensor, context: Tensor | None, grid: Grid
+    ) -> Callable[[Step], Tensor]:
+        """`advance` for these paths, with the context that holds in each step."""
+
+        def advance(step: Step) -> Tensor:
+            held = context
+            if context is not None and context.ndim == 3:
+                interval = grid.interval[:, step.index].expand(len(step.x))
+                held = context[torch.arange(len(step.x), device=step.x.device), interval]
+            return self.advance(step, lambda t: self._condition(held, start + t), keys)
+
+        return advance
+
+    def _condition(self, context: Tensor | None, time: Tensor) -> Tensor | None:
+        return self.scale.condition(context, time if getattr(self.config, "time_input", False) else None)
+
+    def _check_inputs(self, history: Any, times: Any, context: Any, num_paths: int) -> tuple[Tensor, Tensor, Tensor | None]:  # noqa: ANN401
+        """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), (1 or B, T), and (B, [T,] C) or None."""
+        shape, slots, device = self.scale.shape, self.config.history, self.scale.mean.device
+        x = torch.as_tensor(history, dtype=torch.float32, device=device)
+        if x.shape == shape and slots == 1:
+            x = x[None, None]
+        elif x.shape[1:] == shape and slots == 1:
+            x = x[:, None]
+        elif x.shape == (slots, *shape) and slots > 1:
+            x = x[None]
+        if x.ndim != len(shape) + 2 or x.shape[1:] != (slots, *shape):
+            wanted = f"(B, {slots}, {', '.join(map(str, shape))})"
+            raise ValueError(f"`history` must have shape {wanted}. Got {tuple(x.shape)}. The model keeps {slots} slot(s) of shape {shape}.")
+        if not bool(torch.isfinite(x).all()):
+            where = tuple(int(i) for i in (~torch.isfinite(x)).nonzero()[0])
+            raise ValueError(f"`history` must be finite. Got history[{where}]={float(x[where])}. Fill or drop missing values first.")
+        t = torch.as_tensor(times, dtype=torch.float64, device=device)
+        t = t[None] if t.ndim == 1 else t
+        if t.ndim != 2 or t.shape[1] < 2 or len(t) not in (1, len(x)):
+            raise ValueError(f"`times` must have shape (T,) or (B, T) with T >= 2 and B={len(x)}. Got {tuple(t.shape)}.")
+        if not bool((t.diff(dim=1) > 0).all()):
+            row, k = (int(i) for i in (~(t.diff(dim=1) > 0)).nonzero()[0])
+            before, after = float(t[row, k]), float(t[row, k + 1])
+            raise ValueError(f"`times` must increase and be finite. Got times[{row}][{k + 1}]={after} after {before}. Sort them and drop duplicates.")
+        if num_paths < 1:
+            raise ValueError(f"`num_paths` must be at least 1. Got {num_paths=}.")
+        size = self.scale.context_size
+        if (context is None) != (size == 0):
+            wanted = f"must have {size} value(s) per state: the model was trained with it" if size else "must be None: the model was trained without it"
+            raise ValueError(f"`context` {wanted}. Got context={None if context is None else 'a value'}.")
+        if context is None:
+            return x, t, None
+        ctx = torch.as_tensor(context, dtype=torch.float32, device=device)
+        if ctx.shape not in ((len(x), size), (len(x), t.shape[1], size)):
+            raise ValueError(f"`context` must have shape {(len(x), size)} or {(len(x), t.shape[1], size)}. Got {tuple(ctx.shape)}.")
+        return x, t, ctx
+
+    @torch.no_grad()
+    def log_prob(self, data: Transition | Trajectories, *, batch_size: int = 8192) -> Float[Tensor, " B"]:
+        """Log density of each transition of a batch, or the sum over consecutive observations for each path."""
+        was_training = self.training
+        self.eval()
+        self.nfe = {}
+        try:
+            if isinstance(data, Transition):
+                return self.transition_log_prob(data)
+            pairs = data.transitions(history=self.config.history).to(self.scale.mean.device)
+            total = torch.zeros(len(data), dtype=torch.float64, device=self.scale.mean.device)
+            for first in range(0, len(pairs), batch_size):
+                rows = torch.arange(first, min(first + batch_size, len(pairs)), device=total.device)
+                self.nfe = {}
+                total.index_add_(0, pairs.path[rows], self.transition_log_prob(pairs[rows]).double())
+            return total.float()
+        finally:
+            self.train(was_training)
+
+    # Files
+
+    def settings(self) -> dict[str, Any]:
+        """All that is needed, beside the tensors, to build the model again."""
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            "config": to_dict(replace(self.config, sampler=self.sampler) if hasattr(self.config, "sampler") else self.config),
+            "state_shape": list(self.scale.shape),
+            "context_size": self.scale.context_size,
+            "dt_ref": self.scale.step,
+            "own_nets": self.own_nets,
+            "nets": sorted(self.nets) if self.own_nets else [],
+        }
+
+    def save_pretrained(self, path: str | os.PathLike[str]) -> Path:
+        """Write `model.safetensors` and `config.json` into the folder `path`; a failed write leaves the old files."""
+        folder = writable_folder(path)
+        tensors = {k: v.detach().cpu().contiguous() for k, v in self.state_dict().items()}
+        record = json.dumps(self.settings(), indent=2) + "\n"
+        with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as new:
+            save_file(tensors, Path(new) / "model.safetensors")
+            (Path(new) / "config.json").write_text(record, encoding="utf-8")
+            for name in ("model.safetensors", "config.json"):
+                os.replace(Path(new) / name, folder / name)
+        return folder
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = None) -> SequenceModel:
+        """Load a folder written by `save_pretrained`; `nets` gives the nets of a model that was built with your own."""
+        from neuralsde.models import load
+
+        model = load(path, nets=nets)
+        if not isinstance(model, cls):
+            raise ValueError(f"{path} holds a {type(model).__name__}, not a {cls.__name__}. Use {type(model).__name__}.from_pretrained.")
+        return model
+
+
+def writable_folder(path: str | os.PathLike[str]) -> Path:
+    """Create the folder `path` and make sure that it takes files, before any work is done for it."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"Cannot write to the folder {folder}: {error.strerror}. Choose another folder.") from None
+    return folder

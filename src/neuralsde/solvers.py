@@ -1,0 +1,185 @@
+"""Numerical solution of dx = a(x, t) dt + g(x, t) dw (Ito, diagonal g): one step per scheme, one loop for all.
+
+A *scheme* maps a state over one step; `integrate` walks a time grid, keeps the record of the path, and knows nothing
+of schemes or of nets. Output times may be anything that increases: the grid puts as many equal steps between two
+of them as the step limit asks for, path by path, so that a path does not depend on its neighbours in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from neuralsde.noise import Noise
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Values of the SDE at one point: a, g, and the diagonal of g dg/dx where it was asked for."""
+
+    drift: Float[Tensor, "P *S"]
+    diffusion: Float[Tensor, "P *S"]
+    correction: Float[Tensor, "P *S"] | None = None
+
+
+class SDE(Protocol):
+    """An Ito SDE as the schemes see it."""
+
+    def __call__(self, x: Tensor, t: Tensor, *, correction: bool) -> Coefficients: ...
+
+
+def euler(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
+    """Euler-Maruyama: strong order 1/2, weak order 1."""
+    c = sde(x, t, correction=False)
+    return x + c.drift * dt + c.diffusion * dw
+
+
+def milstein(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
+    """Milstein for diagonal noise: strong order 1."""
+    c = sde(x, t, correction=True)
+    assert c.correction is not None
+    return x + c.drift * dt + c.diffusion * dw + 0.5 * c.correction * (dw**2 - dt)
+
+
+def heun(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
+    """Stochastic Heun: strong order 1 for diagonal noise, order 2 in the deterministic part.
+
+    The trapezoidal rule converges to the Stratonovich solution, so it is given the drift in that form, a - g dg / 2.
+    """
+    c0 = sde(x, t, correction=True)
+    assert c0.correction is not None
+    a0 = c0.drift - 0.5 * c0.correction
+    c1 = sde(x + a0 * dt + c0.diffusion * dw, t + dt.reshape(t.shape), correction=True)
+    assert c1.correction is not None
+    a1 = c1.drift - 0.5 * c1.correction
+    return x + 0.5 * (a0 + a1) * dt + 0.5 * (c0.diffusion + c1.diffusion) * dw
+
+
+SCHEMES = {"euler": euler, "heun": heun, "milstein": milstein}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Solver steps between output times, for each path; shorter paths end in steps of length 0."""
+
+    time: Float[Tensor, "P M+1"]
+    interval: Int[Tensor, "P M"]
+    """The output interval each step lies in."""
+    output: Int[Tensor, "P T"]
+    """Where the output times are on the grid."""
+
+    @classmethod
+    def between(cls, times: Float[Tensor, "P T"], max_step: float) -> Grid:
+        """Equal steps of at most `max_step` in each interval of `times`."""
+        gaps = times.diff(dim=1)
+        steps = torch.ceil(gaps / max_step - 1e-6).clamp(min=1).long()
+        ends = steps.cumsum(1)
+        output = torch.cat([torch.zeros_like(ends[:, :1]), ends], dim=1)
+        m = torch.arange(int(ends[:, -1].max()) + 1, device=times.device).repeat(len(times), 1)
+        interval = torch.searchsorted(ends, m, right=True).clamp(max=gaps.shape[1] - 1)
+        share = (m - output.gather(1, interval)) / steps.gather(1, interval)
+        time = times.gather(1, interval) + share.clamp(max=1) * gaps.gather(1, interval)
+        time.scatter_(1, output, times)  # no rounding at the output times
+        return cls(time=time, interval=interval[:, :-1], output=output)
+
+
+Older = Callable[[Tensor], Tensor]
+"""The older slots (P, H-1, *S) of the state at times (P,): the path's own record, linearly interpolated."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step starts from."""
+
+    x: Float[Tensor, "P *S"]
+    time: Float[Tensor, " P"]
+    dt: Float[Tensor, "P ..."]
+    """Broadcasts against x."""
+    older: Older
+    z: Float[Tensor, "P *S"]
+    """Standard normal."""
+    index: int
+
+
+class Diverged(RuntimeError):
+    """A path left every region the model could know."""
+
+
+def integrate(
+    advance: Callable[[Step], Tensor],
+    history: Float[Tensor, "P H *S"],
+    grid: Grid,
+    noise: Noise,
+    *,
+    spacing: float = 1.0,
+    box: tuple[Tensor, Tensor] | None = None,
+    check_every: int = 64,
+) -> Float[Tensor, "P T *S"]:
+    """Walk the grid from the newest state of `history`; return the states at the output times.
+
+    Args:
+        advance: takes all paths one step on.
+        history: slots `spacing` apart, oldest first.
+        grid: the time steps; one row, or one row per path.
+        noise: one key per path; step m of a path uses the noise (key, m).
+        spacing: time between the slots of the state.
+        box: lowest and highest values allowed; None only refuses values that are not finite.
+        check_every: steps between checks (each check waits for the device).
+    """
+    num_paths, num_slots = history.shape[:2]
+    shape = tuple(history.shape[2:])
+    time = grid.time.expand(num_paths, -1)
+    num_steps = time.shape[1] - 1
+    dt = time.diff(dim=1).to(history.dtype).reshape(num_paths, num_steps, *[1] * len(shape))
+
+    back = torch.arange(num_slots - 1, 0, -1, device=time.device, dtype=time.dtype) * spacing
+    knots = torch.cat([time[:, :1] - back, time], dim=1)
+    record = history.new_empty(num_paths, num_slots + num_steps, *shape)
+    record[:, :num_slots] = history
+
+    def older(t: Tensor) -> Tensor:
+        if num_slots == 1:
+            return record[:, :0]
+        query = t[:, None] - back
+        right = torch.searchsorted(knots, query).clamp(1, knots.shape[1] - 1)
+        t0, t1 = knots.gather(1, right - 1), knots.gather(1, right)
+        weight = ((query - t0) / (t1 - t0).clamp(min=1e-12)).clamp(0, 1).to(record.dtype)
+        rows = torch.arange(num_paths, device=t.device)[:, None]
+        weight = weight.reshape(*weight.shape, *[1] * len(shape))
+        return torch.lerp(record[rows, right - 1], record[rows, right], weight)
+
+    ended = dt == 0  # the steps that only wait for longer paths
+    some_ended = ended.flatten(2).any(2).any(0).tolist()
+    x = history[:, -1]
+    block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
+    z = x
+    for m in range(num_steps):
+        if m % block == 0:
+            z = noise.normal(torch.arange(m, min(m + block, num_steps), device=x.device), shape).to(x.dtype)
+        moved = advance(Step(x, time[:, m], dt[:, m], older, z[:, m % block], m))
+        x = torch.where(ended[:, m], x, moved) if some_ended[m] else moved
+        record[:, num_slots + m] = x
+        if (m + 1) % check_every == 0 or m + 1 == num_steps:
+            first = num_slots + m - m % check_every
+            _check_inside(record[:, first : num_slots + m + 1], time[:, first - num_slots + 1 :], box)
+    rows = torch.arange(num_paths, device=time.device)[:, None]
+    return record[rows, grid.output.expand(num_paths, -1) + num_slots - 1]
+
+
+def _check_inside(states: Tensor, time: Tensor, box: tuple[Tensor, Tensor] | None) -> None:
+    inside = torch.isfinite(states)
+    if box is not None:
+        inside &= (states >= box[0]) & (states <= box[1])
+    if bool(inside.all()):
+        return
+    path, step, *index = (int(i) for i in (~inside).nonzero()[0])
+    raise Diverged(
+        f"Path {path} left the data at time {float(time[path, step]):.4g} (in training steps): component {index} is "
+        f"{float(states[(path, step, *index)]):.4g} in units of the data's scale. Use more `substeps`, a positive `pull`, "
+        "shorter paths or longer training; a larger `box` allows more room."
+    )

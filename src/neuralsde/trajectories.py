@@ -1,0 +1,337 @@
+"""Observed paths, and the transitions that models learn from.
+
+Paths may differ in length and in time stamps. They are kept end to end in one tensor, so that a batch of transitions
+is a few gathers on the device where the data lives, with no Python per item.
+
+A transition goes from an observation to the next one, or, with a *lag*, to the observation nearest to that much
+physical time later, with its true dt. Lagged transitions overlap: train on them, but never add up their likelihoods.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from neuralsde.noise import Noise
+from neuralsde.sequence import Transition
+
+LARGEST = 1e15
+"""Largest magnitude of a state: its square still fits into float32 with room for sums."""
+
+
+class Trajectories:
+    """Paths x(t): ragged, irregular, with optional context."""
+
+    def __init__(
+        self,
+        states: Float[Tensor, "L *S"],
+        times: Float[Tensor, " L"],
+        lengths: Int[Tensor, " P"],
+        context: Float[Tensor, "L C"] | None = None,
+    ) -> None:
+        """Use `from_arrays`; this takes what was checked there. `context` holds one row per observation."""
+        self.states = states
+        self.times = times
+        self.lengths = lengths
+        self.context = context
+
+    @classmethod
+    def from_arrays(
+        cls,
+        states: Any,  # noqa: ANN401
+        times: Any = None,  # noqa: ANN401
+        *,
+        dt: float | None = None,
+        context: Any = None,  # noqa: ANN401
+    ) -> Trajectories:
+        """Read paths.
+
+        Args:
+            states: a list of arrays (T_i, *S), or one array (P, T, *S); lists of numbers and integers are converted.
+            times: a list of arrays (T_i,), or one array (T,) shared by all paths; absent, stamps are `dt` apart.
+            dt: time between observations where there are no stamps (default 1).
+            context: one row (C,) per path, or one array (T_i, C) per path.
+        """
+        paths = [_as_states(p, i) for i, p in enumerate(_as_list(states, "states"))]
+        if not paths:
+            raise ValueError("`states` must hold at least one path. Got an empty list.")
+        shape = paths[0].shape[1:]
+        for i, p in enumerate(paths):
+            if p.shape[1:] != shape:
+                raise ValueError(f"All paths must have states of one shape. Got {p.shape[1:]} in states[{i}] but {shape} in states[0].")
+        stamps = _as_times(times, dt, [len(p) for p in paths])
+        lengths = torch.tensor([len(p) for p in paths])
+        rows = None if context is None else _as_context(context, [len(p) for p in paths])
+        return cls(
+            torch.from_numpy(np.concatenate(paths)),
+            torch.from_numpy(np.concatenate(stamps)),
+            lengths,
+            None if rows is None else torch.from_numpy(rows),
+        )
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        frame: Any,  # noqa: ANN401
+        *,
+        columns: Sequence[str],
+        id: str | None = None,  # noqa: A002
+        time: str | None = None,
+        context: Sequence[str] = (),
+    ) -> Trajectories:
+        """Read a pandas DataFrame in long form: one row per observation, `id` names the path, `time` its stamp."""
+        for name in [*columns, *context, *(n for n in (id, time) if n)]:
+            if name not in frame.columns:
+                raise ValueError(f"The table has no column {name!r}. It has {', '.join(map(str, frame.columns))}.")
+        groups = [g for _, g in frame.groupby(id, sort=False)] if id else [frame]
+        if time:
+            groups = [g.sort_values(time, kind="stable") for g in groups]
+        return cls.from_arrays(
+            [g[list(columns)].to_numpy() for g in groups],
+            [g[time].to_numpy() for g in groups] if time else None,
+            context=[g[list(context)].to_numpy() for g in groups] if context else None,
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one observation."""
+        return tuple(self.states.shape[1:])
+
+    @property
+    def context_size(self) -> int:
+        """Length of the context vector, 0 where there is none."""
+        return 0 if self.context is None else self.context.shape[1]
+
+    def __len__(self) -> int:
+        """Number of paths."""
+        return len(self.lengths)
+
+    def __getitem__(self, path: int) -> tuple[Tensor, Tensor]:
+        """States (T, *S) and times (T,) of one path."""
+        rows = self._rows(path)
+        return self.states[rows], self.times[rows]
+
+    def __repr__(self) -> str:
+        return f"Trajectories({len(self)} paths, {len(self.states)} observations of shape {self.shape}, on {self.states.device})"
+
+    def _rows(self, path: int) -> slice:
+        first = int(self.lengths[:path].sum())
+        return slice(first, first + int(self.lengths[path]))
+
+    def to(self, device: torch.device | str) -> Trajectories:
+        """The same paths on another device."""
+        context = None if self.context is None else self.context.to(device)
+        return Trajectories(self.states.to(device), self.times.to(device), self.lengths.to(device), context)
+
+    def select(self, paths: Sequence[int]) -> Trajectories:
+        """The given paths."""
+        rows = torch.cat([torch.arange(s.start, s.stop) for s in map(self._rows, paths)])
+        context = None if self.context is None else self.context[rows]
+        return Trajectories(self.states[rows], self.times[rows], self.lengths[torch.as_tensor(paths)], context)
+
+    def split(self, fraction: float, *, seed: int = 0) -> tuple[Trajectories, Trajectories]:
+        """Split by path: the rest, and `fraction` of the paths (at least one), chosen by `seed`."""
+        num = max(1, round(fraction * len(self)))
+        if not 0 < fraction < 1 or num >= len(self):
+            raise ValueError(f"`fraction` must leave paths on both sides. Got {fraction=} of {len(self)} path(s).")
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed)).tolist()
+        return self.select(sorted(order[num:])), self.select(sorted(order[:num]))
+
+    def transitions(self, *, lag: float | None = None, history: int = 1) -> Transitions:
+        """All pairs of states to learn from.
+
+        Args:
+            lag: physical time between the two states (nearest observation); None pairs consecutive observations.
+            history: slots of the state, spaced like the pairs.
+        """
+        device = self.states.device
+        lengths = self.lengths
+        path = torch.repeat_interleave(torch.arange(len(self), device=device), lengths)
+        first = (lengths.cumsum(0) - lengths)[path]
+        index = torch.arange(len(self.states), device=device)
+        here = index if lag is None else self._snap(index, path, first, lag, 0)
+        slots = [here] + [
+            index - k if lag is None else self._snap(index, path, first, lag, -k) for k in range(1, history)
+        ]
+        after = index + 1 if lag is None else self._snap(index, path, first, lag, 1)
+        last = first + lengths[path] - 1
+        valid = (after <= last) & (after > index)
+        for newer, older in zip(slots, slots[1:]):
+            valid &= (older >= first) & (older < newer)
+        if not bool(valid.any()):
+            longest = float((self.times[last] - self.times[first]).max())
+            raise ValueError(
+                f"No path is long enough for a transition with {lag=} and {history=}. The longest path lasts {longest:g} "
+                f"with {int(lengths.max())} observations. Use a shorter lag or history."
+            )
+        start = index[valid]
+        unused = len(self) - len(torch.unique(path[start]))
+        if unused:
+            warnings.warn(f"{unused} of {len(self)} paths are too short for {lag=} and {history=} and are not used.", stacklevel=2)
+        dense = lag is None and history == 1
+        stacked = None if dense else torch.stack([s[valid] for s in reversed(slots)] + [after[valid]], dim=1)
+        return Transitions(self, start, stacked, path[start], self.times[first[start]])
+
+    def _snap(self, index: Tensor, path: Tensor, first: Tensor, lag: float, shift: int) -> Tensor:
+        """The observation of the same path nearest to `shift` lags later, or -1 / a number past the end where none is near."""
+        if lag <= 0:
+            raise ValueError(f"`lag` must be positive. Got {lag=}.")
+        if shift == 0:
+            return index
+        since = self.times - self.times[first]
+        span = float(since.max()) + 2 * abs(shift) * lag + 1.0
+        line = since + span * path  # one increasing line for all paths
+        want = line + shift * lag
+        right = torch.searchsorted(line, want).clamp(max=len(line) - 1)
+        left = (right - 1).clamp(min=0)
+        near = torch.where((want - line[left]).abs() <= (line[right] - want).abs(), left, right)
+        miss = (path[near] != path) | ((line[near] - want).abs() > 0.5 * lag)
+        return torch.where(miss, torch.full_like(near, -1), near)
+
+
+class Transitions:
+    """An indexed set of transitions on the device of its paths."""
+
+    def __init__(self, data: Trajectories, start: Tensor, stacked: Tensor | None, path: Tensor, origin: Tensor) -> None:
+        self.data = data
+        self.start = start
+        self.stacked = stacked
+        """Rows of the history slots, oldest first, and of the next state; None for consecutive pairs without history."""
+        self.path = path
+        self.origin = origin
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def history(self) -> int:
+        """Slots of the state."""
+        return 1 if self.stacked is None else self.stacked.shape[1] - 1
+
+    def to(self, device: torch.device | str) -> Transitions:
+        """The same transitions on another device."""
+        stacked = None if self.stacked is None else self.stacked.to(device)
+        moved = (t.to(device) for t in (self.start, self.path, self.origin))
+        start, path, origin = moved
+        return Transitions(self.data.to(device), start, stacked, path, origin)
+
+    def __getitem__(self, rows: Int[Tensor, " B"]) -> Transition:
+        """The batch of these rows."""
+        data, start = self.data, self.start[rows]
+        if self.stacked is None:
+            slots, after = start[:, None], start + 1
+        else:
+            slots, after = self.stacked[rows, :-1], self.stacked[rows, -1]
+        now = data.times[start]
+        return Transition(
+            history=data.states[slots],
+            next=data.states[after],
+            dt=(data.times[after] - now).float(),
+            time=(now - self.origin[rows]).float(),
+            context=None if data.context is None else data.context[start],
+        )
+
+    def batch(self, noise: Noise) -> Transition:
+        """One transition per key, drawn uniformly with replacement."""
+        return self[noise.integers(len(self))]
+
+    def spread(self, num: int) -> Transition:
+        """At most `num` transitions, evenly spread over the set: for statistics of the data."""
+        stride = max(1, len(self) // num)
+        return self[torch.arange(0, len(self), stride, device=self.start.device)[:num]]
+
+
+# The door
+
+
+def _as_list(values: Any, name: str) -> list[Any]:  # noqa: ANN401
+    if isinstance(values, (np.ndarray, Tensor)):
+        if values.ndim < 3 and values.dtype != object:
+            raise ValueError(
+                f"`{name}` as one array must have shape (paths, time, features). Got {tuple(values.shape)}. "
+                f"For a single path (time, features) pass [{name}]; for scalar series add a last axis."
+            )
+        return list(values)
+    if hasattr(values, "columns"):
+        raise ValueError(f"`{name}` got a DataFrame. Use Trajectories.from_dataframe(frame, columns=…), or pass a list of frames.")
+    return list(values)
+
+
+def _as_states(path: Any, i: int) -> np.ndarray:  # noqa: ANN401
+    if isinstance(path, Tensor):
+        path = path.detach().cpu().numpy()
+    array = np.asarray(path)
+    if array.dtype == object or array.dtype.kind not in "fiub":
+        raise ValueError(f"`states` must be numbers. Got states[{i}] of dtype {array.dtype}. Drop or encode text, dates and mixed columns.")
+    if array.ndim < 2:
+        raise ValueError(f"Each path must have shape (time, features). Got states[{i}] of shape {array.shape}. For a scalar series use x[:, None].")
+    if len(array) < 2:
+        raise ValueError(f"Each path needs at least two observations. Got {len(array)} in states[{i}]. Drop it, or join it with its neighbours.")
+    if array[0].size == 0:
+        raise ValueError(f"Each observation needs at least one feature. Got states[{i}] of shape {array.shape}.")
+    wide = array.astype(np.float64)
+    if array.dtype.kind in "iu" and not np.array_equal(wide.astype(np.float32).astype(array.dtype), array):
+        raise ValueError(f"states[{i}] holds integers that float32 cannot hold exactly. Subtract an offset or rescale, then pass floats.")
+    for bad, what in ((~np.isfinite(wide), "finite"), (np.abs(wide) > LARGEST, f"at most {LARGEST:g} in magnitude")):
+        if bad.any():
+            where = tuple(int(k) for k in np.argwhere(bad)[0])
+            place = "".join(f"[{k}]" for k in where)
+            remedy = "Drop the observation or fill the gap" if what == "finite" else "Rescale the column"
+            raise ValueError(f"`states` must be {what}. Got states[{i}]{place}={wide[where]}. {remedy}.")
+    return wide.astype(np.float32)
+
+
+def _as_times(times: Any, dt: float | None, lengths: list[int]) -> list[np.ndarray]:  # noqa: ANN401
+    if times is None:
+        step = 1.0 if dt is None else float(dt)
+        if not (np.isfinite(step) and step > 0):
+            raise ValueError(f"`dt` must be positive. Got {dt=}. Leave it out for a step of 1.")
+        return [step * np.arange(n, dtype=np.float64) for n in lengths]
+    if dt is not None:
+        raise ValueError(f"`times` and `dt` were both given. Got {dt=}. Pass one of them.")
+    shared = isinstance(times, (np.ndarray, Tensor)) and times.ndim == 1 and times.dtype != object
+    if not shared and len(times) and np.ndim(times[0]) == 0:
+        shared = True
+    rows = [np.asarray(times)] * len(lengths) if shared else [np.asarray(t) for t in times]
+    if len(rows) != len(lengths):
+        raise ValueError(f"`times` must hold one array per path. Got {len(rows)} for {len(lengths)} paths.")
+    out = []
+    for i, (row, n) in enumerate(zip(rows, lengths)):
+        if row.dtype.kind == "M":
+            row = (row - row[0]) / np.timedelta64(1, "s")
+        if row.dtype == object or row.dtype.kind not in "fiu":
+            raise ValueError(f"`times` must be numbers or datetimes. Got times[{i}] of dtype {row.dtype}.")
+        row = row.astype(np.float64)
+        if row.shape != (n,):
+            raise ValueError(f"`times` must have one stamp per observation. Got times[{i}] of shape {row.shape} for {n} observations.")
+        bad = ~np.isfinite(row)
+        if bad.any():
+            k = int(np.argmax(bad))
+            raise ValueError(f"`times` must be finite. Got times[{i}][{k}]={row[k]}. Drop the observation.")
+        wrong = np.diff(row) <= 0
+        if wrong.any():
+            k = int(np.argmax(wrong)) + 1
+            raise ValueError(f"`times` must increase. Got times[{i}][{k}]={row[k]} after {row[k - 1]}. Drop duplicates or pass dt=…")
+        out.append(row)
+    return out
+
+
+def _as_context(context: Any, lengths: list[int]) -> np.ndarray:  # noqa: ANN401
+    if len(context) != len(lengths):
+        raise ValueError(f"`context` must hold one entry per path. Got {len(context)} for {len(lengths)} paths.")
+    rows = []
+    for i, (entry, n) in enumerate(zip(context, lengths)):
+        array = np.asarray(entry, dtype=np.float32)
+        array = np.broadcast_to(array, (n, len(array))) if array.ndim == 1 else array
+        if array.ndim != 2 or len(array) != n or array.shape[1] != (rows[0].shape[1] if rows else array.shape[1]):
+            raise ValueError(f"`context` must have shape (C,) or (T, C) for each path. Got context[{i}] of shape {np.shape(entry)} for {n} observations.")
+        if not np.isfinite(array).all():
+            raise ValueError(f"`context` must be finite. Got a missing value in context[{i}]. Fill it first.")
+        rows.append(array)
+    return np.concatenate(rows)
