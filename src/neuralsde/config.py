@@ -188,7 +188,7 @@ class TrainConfig:
     """Seed of the initial weights, the data order and the injected noise."""
     stages: tuple[str, ...] = ()
     """Train parts one after another, e.g. ("flow", "denoiser", "diffusion"); "a+b" trains two together. Empty: all at once."""
-    precision: Literal["no", "bf16", "fp16"] = "no"
+    precision: Literal["no", "bf16"] = "no"
     """Mixed precision."""
     val_fraction: float = 0.0
     """Share of the paths kept for the validation loss."""

@@ -51,6 +51,7 @@ def build(
     fit_scale(model.scale, data, pairs, config.normalise)
     assert isinstance(model, (NeuralSDE, NextStateModel))
     model.fit_bounds(pairs)
+    model.lag = data.lag
     return model.to(data.start.device)
 
 
@@ -126,6 +127,7 @@ def load(path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = No
     if wrong:
         raise ValueError(f"{folder / 'model.safetensors'} does not fit its config.json: {wrong}. Save the model again, or give the nets it was saved with.")
     model.load_state_dict(tensors)
+    model.lag = record["lag"]
     return model.eval()
 
 

@@ -125,6 +125,8 @@ class SequenceModel(nn.Module, ABC):
         self.scale = scale
         self.config = config
         self.sampler = getattr(config, "sampler", Sampler())
+        self.lag: float | None = None
+        """Physical time between the states of the transitions it was built for; None: consecutive observations."""
         self.own_nets = False
         """Whether the nets are the caller's own: they are then needed again to load the model."""
         self.nfe: dict[str, int] = {}
@@ -311,6 +313,7 @@ class SequenceModel(nn.Module, ABC):
             "state_shape": list(self.scale.shape),
             "context_size": self.scale.context_size,
             "dt_ref": self.scale.step,
+            "lag": self.lag,
             "own_nets": self.own_nets,
             "nets": sorted(self.nets) if self.own_nets else [],
         }

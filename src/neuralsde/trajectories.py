@@ -176,7 +176,7 @@ class Trajectories:
             warnings.warn(f"{unused} of {len(self)} paths are too short for {lag=} and {history=} and are not used.", stacklevel=2)
         dense = lag is None and history == 1
         stacked = None if dense else torch.stack([s[valid] for s in reversed(slots)] + [after[valid]], dim=1)
-        return Transitions(self, start, stacked, path[start], self.times[first[start]])
+        return Transitions(self, start, stacked, path[start], self.times[first[start]], lag)
 
     def _snap(self, index: Tensor, path: Tensor, first: Tensor, lag: float, shift: int) -> Tensor:
         """The observation of the same path nearest to `shift` lags later, or -1 / a number past the end where none is near."""
@@ -198,8 +198,17 @@ class Trajectories:
 class Transitions:
     """An indexed set of transitions on the device of its paths."""
 
-    def __init__(self, data: Trajectories, start: Tensor, stacked: Tensor | None, path: Tensor, origin: Tensor) -> None:
+    def __init__(
+        self,
+        data: Trajectories,
+        start: Tensor,
+        stacked: Tensor | None,
+        path: Tensor,
+        origin: Tensor,
+        lag: float | None = None,
+    ) -> None:
         self.data = data
+        self.lag = lag
         self.start = start
         self.stacked = stacked
         """Rows of the history slots, oldest first, and of the next state; None for consecutive pairs without history."""
@@ -219,7 +228,7 @@ class Transitions:
         stacked = None if self.stacked is None else self.stacked.to(device)
         moved = (t.to(device) for t in (self.start, self.path, self.origin))
         start, path, origin = moved
-        return Transitions(self.data.to(device), start, stacked, path, origin)
+        return Transitions(self.data.to(device), start, stacked, path, origin, self.lag)
 
     def __getitem__(self, rows: Int[Tensor, " B"]) -> Transition:
         """The batch of these rows."""

@@ -1,0 +1,334 @@
+"""The one training loop. It knows no task and no method: a model is anything with `loss(batch, noise)`.
+
+Each step draws its batch and its noise from counters (seed, step, row), so the data order needs no state, several
+processes share a batch row by row, and a resumed run repeats the numbers of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from neuralsde.checkpoints import Checkpoint, Checkpoints
+from neuralsde.config import TrainConfig, to_dict
+from neuralsde.noise import Noise
+from neuralsde.sequence import SequenceModel, writable_folder
+from neuralsde.trajectories import Trajectories, Transitions
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+FREE_TO_CHANGE = {"progress", "log_every", "checkpoint_every", "keep", "trackers", "val_every", "cpu"}
+"""Settings that a resumed run may change: they do not touch the numbers."""
+VALIDATION_SIZE = 8_192
+
+
+class NonFiniteLoss(RuntimeError):
+    """Training broke down."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped from outside, after the running step."""
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """Linear warm-up, then a cosine; each stage has its own."""
+    length = math.ceil(config.steps / max(1, len(config.stages)))
+    position = (step % length) / length
+    if position < config.warmup:
+        return config.lr * (position * length + 1) / (config.warmup * length + 1)
+    share = (position - config.warmup) / (1 - config.warmup)
+    return config.lr * (config.final_lr + (1 - config.final_lr) * 0.5 * (1 + math.cos(math.pi * share)))
+
+
+def trained_parts(config: TrainConfig, step: int, parts: list[str]) -> list[str]:
+    """The parts whose losses count in this step."""
+    if not config.stages:
+        return parts
+    length = math.ceil(config.steps / len(config.stages))
+    chosen = config.stages[step // length].split("+")
+    for name in chosen:
+        if name not in parts:
+            raise ValueError(f"`stages` names {name!r}, but this model trains {parts}. Got {config.stages=}.")
+    return chosen
+
+
+class Average:
+    """Exponential moving average of the parameters, with a warm-up so that short runs forget their start."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.names, parameters = zip(*model.named_parameters())
+        self.parameters: list[Tensor] = list(parameters)
+        self.values = [p.detach().clone() for p in parameters]
+        self.decay = decay
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(self.values, self.parameters, 1 - decay)
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Put the average into the model."""
+        torch._foreach_copy_(self.parameters, self.values)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model with the average in it, for a while."""
+        with torch.no_grad():
+            last = [p.clone() for p in self.parameters]
+            self.apply()
+            yield
+            torch._foreach_copy_(self.parameters, last)
+
+
+def fit(
+    model: SequenceModel,
+    data: Trajectories | Transitions,
+    *,
+    val: Trajectories | Transitions | None = None,
+    config: TrainConfig | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    **settings: Any,  # noqa: ANN401
+) -> SequenceModel:
+    """Train `model` in place and return it with the averaged weights.
+
+    Args:
+        model: learns from transitions with its own lag and history.
+        data: paths, or transitions made from them.
+        val: for the validation loss; `val_fraction` splits paths off `data` instead.
+        config: how to train; `settings` are fields of it, e.g. `steps=5_000`.
+        run_dir: folder for metrics.jsonl and checkpoints; None keeps nothing.
+        resume: go on from the newest checkpoint in `run_dir`, if there is one.
+    """
+    config = replace(config or TrainConfig(), **settings)
+    if resume and run_dir is None:
+        raise ValueError("`resume=True` needs the `run_dir` of the run to go on with.")
+    if val is None and config.val_fraction > 0:
+        if not isinstance(data, Trajectories):
+            raise ValueError("`val_fraction` splits by path, and needs Trajectories. Pass `val` instead.")
+        data, val = data.split(config.val_fraction, seed=config.seed)
+    folder = None if run_dir is None else writable_folder(run_dir)
+    return _Loop(model, _pairs(model, data), None if val is None else _pairs(model, val), config, folder, resume).run()
+
+
+def _pairs(model: SequenceModel, data: Trajectories | Transitions) -> Transitions:
+    pairs = data.transitions(lag=model.lag, history=model.config.history) if isinstance(data, Trajectories) else data
+    if pairs.data.shape != model.scale.shape or pairs.history != model.config.history:
+        raise ValueError(
+            f"The model takes states of shape {model.scale.shape} with history {model.config.history}. Got data of shape "
+            f"{pairs.data.shape} with history {pairs.history}. Build the model with for_data on this data."
+        )
+    return pairs
+
+
+class _Loop:
+    """One call of `fit`: set up, step, log, save."""
+
+    def __init__(
+        self, model: SequenceModel, data: Transitions, val: Transitions | None, config: TrainConfig, folder: Path | None, resume: bool
+    ) -> None:
+        self.config, self.folder, self.model = config, folder, model
+        self.accelerator = _accelerator(config, folder)
+        device = self.accelerator.device
+        self.data = data.to(device)
+        self.val = None if val is None else val.to(device).spread(VALIDATION_SIZE)
+        model.to(device).train()
+        self.dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules())
+        self.groups = model.parameter_groups()
+        fused = device.type in ("cpu", "cuda")
+        optimiser = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+        self.wrapped, self.optimiser = self.accelerator.prepare(model, optimiser)
+        self.average = Average(model, config.ema)
+        self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints", config.keep)
+        self.record = {"train": to_dict(config), "transitions": len(data), "processes": self.accelerator.num_processes}
+        self.rows = torch.arange(self.accelerator.process_index, config.batch_size, self.accelerator.num_processes, device=device)
+        self.start = self._restore() if resume else 0
+        self.main = self.accelerator.is_main_process
+        self.metrics = None if folder is None else folder / "metrics.jsonl"
+        if self.main and self.metrics is not None:
+            _truncate(self.metrics, self.start)
+        if config.trackers:
+            self.accelerator.init_trackers("neuralsde", config={k: str(v) for k, v in asdict(config).items()})
+
+    def run(self) -> SequenceModel:
+        config = self.config
+        sums, seen, began = None, 0, time.perf_counter()
+        devices = [self.accelerator.device] if self.accelerator.device.type == "cuda" else []
+        with self._bar() as bar, _stop_signals() as stop, torch.random.fork_rng(devices):
+            for step in range(self.start, config.steps):
+                losses = self._step(step)
+                values = torch.stack([v.detach() for v in losses.values()])
+                sums, seen = values if sums is None else sums + values, seen + 1
+                done = step + 1
+                if done % config.log_every == 0 or done == config.steps:
+                    self._require_finite(sums, list(losses), step)
+                    means = dict(zip(losses, (sums / seen).tolist()))
+                    rate = seen / (time.perf_counter() - began)
+                    self._log(done, means, rate)
+                    bar.set_postfix({k: f"{v:.4g}" for k, v in means.items()}, refresh=False)
+                    sums, seen, began = None, 0, time.perf_counter()
+                bar.update()
+                if self.checkpoints is not None and (done % config.checkpoint_every == 0 or done == config.steps or stop):
+                    self._require_finite(values, list(losses), step)
+                    self._save(done)
+                if stop and done < config.steps:
+                    raise Interrupted(self._farewell(done))
+        if config.trackers:
+            self.accelerator.end_training()
+        if config.ema > 0:
+            self.average.apply()
+        return self.model.eval()
+
+    def _step(self, step: int) -> dict[str, Tensor]:
+        if self.dropout:
+            torch.manual_seed((self.config.seed * 1_000_003 + step) * 1_009 + self.accelerator.process_index)
+        noise = Noise.for_step(self.config.seed, step, self.rows)
+        losses = self.wrapped(self.data.batch(noise), noise)
+        if self.accelerator.device.type == "cpu":  # on an accelerator the check waits until the next log line
+            self._require_finite(torch.stack([v.detach() for v in losses.values()]), list(losses), step)
+        parts = trained_parts(self.config, step, list(losses))
+        self.optimiser.zero_grad(set_to_none=True)
+        self.accelerator.backward(sum(losses[p] for p in parts))
+        if self.config.clip > 0:
+            for parameters in self.groups.values():
+                self.accelerator.clip_grad_norm_(parameters, self.config.clip)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self.config, step)
+        self.optimiser.step()
+        if self.config.ema > 0:
+            self.average.update(step)
+        return losses
+
+    @torch.no_grad()
+    def _validate(self) -> dict[str, float]:
+        assert self.val is not None
+        noise = Noise.for_step(self.config.seed + 1, 0, torch.arange(len(self.val), device=self.accelerator.device))
+        self.model.eval()
+        with self.average.applied():
+            losses = self.model.loss(self.val, noise)
+        self.model.train()
+        return {f"val_{k}": float(v) for k, v in losses.items()}
+
+    def _log(self, done: int, means: dict[str, float], rate: float) -> None:
+        line: dict[str, float] = {"step": done, **means, "lr": learning_rate(self.config, done - 1)}
+        if self.val is not None and (done % self.config.val_every < self.config.log_every or done == self.config.steps):
+            line |= self._validate()
+        if self.config.trackers:
+            self.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=done)
+        if self.main and self.metrics is not None:
+            with self.metrics.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**line, "steps_per_second": round(rate, 2)}) + "\n")
+
+    def _require_finite(self, values: Tensor, names: list[str], step: int) -> None:
+        if bool(torch.isfinite(values).all()):
+            return
+        part = names[int((~torch.isfinite(values)).nonzero()[0])]
+        last = [] if self.checkpoints is None else self.checkpoints.list()
+        kept = f"The last good checkpoint is {last[-1]}" if last else "There is no checkpoint yet"
+        at = f"at step {step + 1}" if self.accelerator.device.type == "cpu" else f"by step {step + 1}"
+        raise NonFiniteLoss(f"The loss of `{part}` is not finite {at}. {kept}. Try a lower `lr`, and look for outliers in the data.")
+
+    def _save(self, done: int) -> None:
+        if not self.main:
+            return
+        assert self.checkpoints is not None
+        names = self.average.names
+        moments = {
+            f"{name}/{key}": torch.as_tensor(value)
+            for name, p in zip(names, self.average.parameters)
+            for key, value in self.optimiser.state.get(p, {}).items()
+        }
+        average = dict(zip(names, self.average.values))
+        self.checkpoints.save(Checkpoint(done, self.model.state_dict(), average, moments, self.record))
+
+    def _restore(self) -> int:
+        assert self.checkpoints is not None
+        found = self.checkpoints.list()
+        if not found:
+            return 0
+        checkpoint = self.checkpoints.load(found[-1])
+        before, now = checkpoint.record["train"], self.record["train"]
+        for key in now:
+            if key not in FREE_TO_CHANGE and before.get(key) != now[key]:
+                raise ValueError(f"Cannot resume {found[-1]} with another `{key}`: it ran with {before.get(key)!r}. Got {now[key]!r}.")
+        if checkpoint.record["transitions"] != self.record["transitions"]:
+            raise ValueError(f"Cannot resume {found[-1]} on other data: it had {checkpoint.record['transitions']} transitions. Got {self.record['transitions']}.")
+        self.model.load_state_dict(checkpoint.weights)
+        with torch.no_grad():
+            for name, value in zip(self.average.names, self.average.values):
+                value.copy_(checkpoint.average[name])
+        for name, p in zip(self.average.names, self.average.parameters):
+            state = {k.split("/")[-1]: v for k, v in checkpoint.optimiser.items() if k.startswith(f"{name}/")}
+            if state:
+                self.optimiser.state[p] = {k: v if k == "step" and v.device.type == "cpu" and p.device.type == "cpu" else v.to(p.device) for k, v in state.items()}
+        return checkpoint.step
+
+    def _farewell(self, done: int) -> str:
+        if self.folder is None:
+            return f"Stopped at step {done} of {self.config.steps}. Without a run folder nothing was saved."
+        return f"Stopped at step {done} of {self.config.steps} and saved. Go on with the same command and --resume, or fit(…, run_dir={str(self.folder)!r}, resume=True)."
+
+    def _bar(self) -> Any:  # noqa: ANN401
+        from tqdm import tqdm
+
+        hidden = not (self.config.progress and self.accelerator.is_main_process)
+        return tqdm(total=self.config.steps, initial=self.start, disable=hidden, unit="step", dynamic_ncols=True, mininterval=0.5)
+
+
+def _accelerator(config: TrainConfig, folder: Path | None) -> Accelerator:
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import DistributedDataParallelKwargs
+
+    AcceleratorState._reset_state()  # settings of an earlier fit in this process must not bind this one
+    return Accelerator(
+        mixed_precision=config.precision,
+        cpu=config.cpu,
+        log_with=list(config.trackers) or None,
+        project_dir=None if folder is None else str(folder),
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=bool(config.stages))],
+    )
+
+
+def _truncate(metrics: Path, step: int) -> None:
+    """Keep the lines of metrics.jsonl up to `step`: what followed is computed again."""
+    if not metrics.exists():
+        return
+    lines = [line for line in metrics.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    kept = [line for line in lines if json.loads(line)["step"] <= step]
+    metrics.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """A list that gets an entry on Ctrl-C or SIGTERM, so that the running step can finish; a second Ctrl-C is immediate."""
+    stop: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def note(number: int, frame: object) -> None:
+        if stop:
+            raise KeyboardInterrupt
+        stop.append(number)
+
+    old = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for s, handler in old.items():
+            signal.signal(s, handler)
