@@ -23,7 +23,17 @@ _HOME = {
     "fit": "train",
     "load": "models",
 }
-__all__ = ["NeuralSDE", "Sampler", "SequenceModel", "TrainConfig", "Trajectories", "Transition", "__version__", "fit", "load"]
+__all__ = [
+    "NeuralSDE",
+    "Sampler",
+    "SequenceModel",
+    "TrainConfig",
+    "Trajectories",
+    "Transition",
+    "__version__",
+    "fit",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

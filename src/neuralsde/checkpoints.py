@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from neuralsde.config import RunError
 from neuralsde.models import read_tensors
 
 
@@ -38,7 +39,7 @@ class Checkpoint:
     """The training config and the number of transitions, to refuse a resume that would not be the same run."""
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(RunError):
     """A checkpoint could not be written or read."""
 
 
@@ -79,7 +80,9 @@ class Checkpoints:
                 shutil.rmtree(new, ignore_errors=True)
             last = self.list()
             kept = f"The last good one is {last[-1]}" if last else "There is none before it"
-            raise CheckpointError(f"Cannot write the checkpoint of step {checkpoint.step}: {error}. {kept}. Make room, then resume.") from None
+            raise CheckpointError(
+                f"Cannot write the checkpoint of step {checkpoint.step}: {error}. {kept}. Make room, then resume."
+            ) from None
         for old in [*self.list()[: -self.keep], *self.folder.glob(".writing-*")]:
             shutil.rmtree(old, ignore_errors=True)
         return target

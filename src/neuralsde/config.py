@@ -19,6 +19,10 @@ import yaml
 T = TypeVar("T")
 
 
+class RunError(RuntimeError):
+    """What stops a run half-way and is its user's to mend; its message says how."""
+
+
 def _check(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
@@ -36,7 +40,10 @@ class MLPConfig:
     """Dropout probability inside the blocks."""
 
     def __post_init__(self) -> None:
-        _check(self.width > 0 and self.depth > 0, f"`width` and `depth` must be positive. Got {self.width=}, {self.depth=}.")
+        _check(
+            self.width > 0 and self.depth > 0,
+            f"`width` and `depth` must be positive. Got {self.width=}, {self.depth=}.",
+        )
         _check(0 <= self.dropout < 1, f"`dropout` must be in [0, 1). Got {self.dropout=}.")
 
 
@@ -105,16 +112,25 @@ class NeuralSDEConfig:
 
     def __post_init__(self) -> None:
         if isinstance(self.tau, str):
-            _check(self.tau in ("start", "uniform"), f"`tau` must be 'start', 'uniform' or a probability. Got {self.tau=}.")
+            _check(
+                self.tau in ("start", "uniform"), f"`tau` must be 'start', 'uniform' or a probability. Got {self.tau=}."
+            )
         else:
-            _check(0 <= self.tau <= 1, f"`tau` as a probability of the start state must be within [0, 1]. Got {self.tau=}.")
+            _check(
+                0 <= self.tau <= 1, f"`tau` as a probability of the start state must be within [0, 1]. Got {self.tau=}."
+            )
         levels = self.noise if isinstance(self.noise, tuple) else (self.noise,)
         _check(min(levels) >= 0, f"`noise` must not be negative. Got {self.noise=}.")
-        _check((min(levels) > 0) == (max(levels) > 0), f"`noise` must be positive for all features or none. Got {self.noise=}.")
+        _check(
+            (min(levels) > 0) == (max(levels) > 0),
+            f"`noise` must be positive for all features or none. Got {self.noise=}.",
+        )
         _check(self.delta > 0, f"`delta` must be positive. Got {self.delta=}.")
         _check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
         needs = "It trains with the score and g: set `denoiser=True`, `diffusion=True` and `noise` > 0."
-        _check(not self.alpha or (self.denoiser and self.diffusion and min(levels) > 0), f"`alpha` got no score. {needs}")
+        _check(
+            not self.alpha or (self.denoiser and self.diffusion and min(levels) > 0), f"`alpha` got no score. {needs}"
+        )
 
     @property
     def start_probability(self) -> float:

@@ -118,7 +118,15 @@ class NeuralSDE(SequenceModel):
         self.register_buffer("sigma", sigma.reshape(-1, *[1] * (len(scale.shape) - 1)) if sigma.ndim else sigma)
 
     @classmethod
-    def for_data(cls, data: Trajectories, *, lag: float | None = None, nets: dict[str, nn.Module] | None = None, seed: int = 0, **settings: Any) -> NeuralSDE:  # noqa: ANN401
+    def for_data(
+        cls,
+        data: Trajectories,
+        *,
+        lag: float | None = None,
+        nets: dict[str, nn.Module] | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> NeuralSDE:
         """A model with sensible nets and units for `data`; `settings` are fields of `NeuralSDEConfig`."""
         from neuralsde.models import build
 
@@ -164,7 +172,9 @@ class NeuralSDE(SequenceModel):
     def alpha(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """α(x) ≥ 0, the learned weight of the score, in units of std² / dt_ref."""
         self.count(alpha=1)
-        return torch.exp(2 * self.log_g_typical) * nn.functional.softplus(self.nets["alpha"](state, condition).float() - 2)
+        return torch.exp(2 * self.log_g_typical) * nn.functional.softplus(
+            self.nets["alpha"](state, condition).float() - 2
+        )
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         return {name: list(net.parameters()) for name, net in self.nets.items()}
@@ -235,6 +245,24 @@ class NeuralSDE(SequenceModel):
 
     # Sampling
 
+    @torch.no_grad()
+    def fields(
+        self, x: Tensor, *, context: Tensor | None = None, sampler: Sampler | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units and at time 0."""
+        x, time, ctx = self._check_inputs(x, [0.0, 1.0], context, 1)
+        with self._without_dropout():
+            keys = Noise(torch.arange(len(x), device=x.device))
+            condition = self._condition(ctx, torch.zeros(len(x), device=x.device))
+            c = self.coefficients(
+                self.scale.states(x),
+                condition,
+                sampler or self.sampler,
+                lambda: keys.signs(0, self.scale.shape),
+                correction=False,
+            )
+        return c.drift * self.scale.std / self.scale.step, c.diffusion * self.scale.std / self.scale.step**0.5
+
     @property
     def balance(self) -> float:
         """2 E[τ]: what the drift owes to the interpolation in training."""
@@ -263,7 +291,13 @@ class NeuralSDE(SequenceModel):
             )
 
     def coefficients(
-        self, state: Float[Tensor, "P H *S"], condition: Tensor | None, sampler: Sampler, signs: Any, *, correction: bool  # noqa: ANN401
+        self,
+        state: Float[Tensor, "P H *S"],
+        condition: Tensor | None,
+        sampler: Sampler,
+        signs: Any,
+        *,
+        correction: bool,
     ) -> Coefficients:
         """Drift, diffusion and, if asked or owed, g∂g at a state; `signs()` gives the Hutchinson probe."""
         balance = self.balance if sampler.balance is None else sampler.balance
@@ -286,7 +320,9 @@ class NeuralSDE(SequenceModel):
             g = torch.sqrt(g**2 + 2 * pull * self.sigma**2)
         return Coefficients(drift, g, g_dg)
 
-    def _diffusion_with_slope(self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    def _diffusion_with_slope(
+        self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any
+    ) -> tuple[Tensor, Tensor]:
         """g and the diagonal of g∂g = g² ∂log g by the newest slot."""
         with torch.enable_grad():
             x = state[:, -1].detach().requires_grad_()
@@ -294,7 +330,10 @@ class NeuralSDE(SequenceModel):
             size = math.prod(self.scale.shape)
             if sampler.correction == "exact" or (sampler.correction == "auto" and size <= EXACT_UP_TO):
                 flat = log_g.flatten(1)
-                slopes = [torch.autograd.grad(flat[:, i].sum(), x, retain_graph=i < size - 1)[0].flatten(1)[:, i] for i in range(size)]
+                slopes = [
+                    torch.autograd.grad(flat[:, i].sum(), x, retain_graph=i < size - 1)[0].flatten(1)[:, i]
+                    for i in range(size)
+                ]
                 self.count(diffusion=size)
                 slope = torch.stack(slopes, dim=1).reshape(x.shape)
             else:
@@ -328,5 +367,8 @@ class NeuralSDE(SequenceModel):
         condition = self._condition(batch.context, batch.time / self.scale.step)
         c = self.coefficients(state, condition, sampler, lambda: keys.signs(0, self.scale.shape), correction=False)
         mean = state[:, -1] + c.drift * dt
-        terms = gaussian_log_prob(self.scale.states(batch.next), mean, torch.log(c.diffusion * dt.sqrt())) - self.scale.std.log()
+        terms = (
+            gaussian_log_prob(self.scale.states(batch.next), mean, torch.log(c.diffusion * dt.sqrt()))
+            - self.scale.std.log()
+        )
         return (terms if batch.mask is None else terms * batch.mask).flatten(1).sum(1)

@@ -120,12 +120,16 @@ def load(path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = No
     config = from_dict(settings, record["config"])
     if record.get("own_nets") and nets is None:
         names = ", ".join(f"{n!r}: …" for n in record["nets"])
-        raise ValueError(f"{folder} was saved with nets of your own. Load it with {cls.__name__}.from_pretrained(path, nets={{{names}}}).")
+        raise ValueError(
+            f"{folder} was saved with nets of your own. Load it with {cls.__name__}.from_pretrained(path, nets={{{names}}})."
+        )
     model = _assemble(config, tuple(record["state_shape"]), record["context_size"], nets, 0)
     tensors = read_tensors(folder / "model.safetensors")
     wrong = _mismatch(model.state_dict(), tensors)
     if wrong:
-        raise ValueError(f"{folder / 'model.safetensors'} does not fit its config.json: {wrong}. Save the model again, or give the nets it was saved with.")
+        raise ValueError(
+            f"{folder / 'model.safetensors'} does not fit its config.json: {wrong}. Save the model again, or give the nets it was saved with."
+        )
     model.load_state_dict(tensors)
     model.lag = record["lag"]
     return model.eval()
@@ -134,7 +138,9 @@ def load(path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = No
 def _read_record(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     if folder.is_file():
-        raise ValueError(f"{folder} is a file. A saved model is a folder with config.json and model.safetensors; pickled models are never loaded.")
+        raise ValueError(
+            f"{folder} is a file. A saved model is a folder with config.json and model.safetensors; pickled models are never loaded."
+        )
     if not file.is_file():
         raise ValueError(f"{folder} holds no config.json. Pass a folder written by save_pretrained.")
     try:
@@ -145,7 +151,9 @@ def _read_record(folder: Path) -> dict[str, Any]:
         kind = record.get("kind") if isinstance(record, dict) else record
         raise ValueError(f"{file} is not from this library: kind={kind!r} is none of {sorted(CLASSES)}.")
     if record.get("format") != FORMAT:
-        raise ValueError(f"{file} has format {record.get('format')!r}, this version reads {FORMAT}. Install a newer neuralsde.")
+        raise ValueError(
+            f"{file} has format {record.get('format')!r}, this version reads {FORMAT}. Install a newer neuralsde."
+        )
     return record
 
 
@@ -158,7 +166,9 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     except SafetensorError as error:
         head = file.read_bytes()[:4]
         if head[:2] in (b"\x80\x02", b"\x80\x04", b"\x80\x05", b"PK"):
-            raise ValueError(f"{file} is a pickle or a zip of one. It is never loaded: pickles can run code. Save with save_pretrained.") from None
+            raise ValueError(
+                f"{file} is a pickle or a zip of one. It is never loaded: pickles can run code. Save with save_pretrained."
+            ) from None
         raise ValueError(f"{file} is truncated or not a safetensors file ({error}). Copy or save it again.") from None
 
 

@@ -42,12 +42,12 @@ class Transition:
 
     history: Float[Tensor, "B H *S"]
     """Oldest first; history[:, -1] is the state before the step."""
-    next: Float[Tensor, "B *S"]
+    next: Float[Tensor, B *S]
     dt: Float[Tensor, " B"]
     time: Float[Tensor, " B"]
     """Time of the newest history state since the start of its path."""
     context: Float[Tensor, "B C"] | None = None
-    mask: Bool[Tensor, "B *S"] | None = None
+    mask: Bool[Tensor, B *S] | None = None
     """True where both ends of the step were observed."""
 
     def __len__(self) -> int:
@@ -229,9 +229,7 @@ class SequenceModel(nn.Module, ABC):
         paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
         return paths
 
-    def _advance_in(
-        self, keys: Noise, start: Tensor, context: Tensor | None, grid: Grid
-    ) -> Callable[[Step], Tensor]:
+    def _advance_in(self, keys: Noise, start: Tensor, context: Tensor | None, grid: Grid) -> Callable[[Step], Tensor]:
         """`advance` for these paths, with the context that holds in each step."""
 
         def advance(step: Step) -> Tensor:
@@ -246,7 +244,9 @@ class SequenceModel(nn.Module, ABC):
     def _condition(self, context: Tensor | None, time: Tensor) -> Tensor | None:
         return self.scale.condition(context, time if getattr(self.config, "time_input", False) else None)
 
-    def _check_inputs(self, history: Any, times: Any, context: Any, num_paths: int) -> tuple[Tensor, Tensor, Tensor | None]:  # noqa: ANN401
+    def _check_inputs(
+        self, history: Any, times: Any, context: Any, num_paths: int
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), (1 or B, T), and (B, [T,] C) or None."""
         shape, slots, device = self.scale.shape, self.config.history, self.scale.mean.device
         x = torch.as_tensor(history, dtype=torch.float32, device=device)
@@ -258,29 +258,43 @@ class SequenceModel(nn.Module, ABC):
             x = x[None]
         if x.ndim != len(shape) + 2 or x.shape[1:] != (slots, *shape):
             wanted = f"(B, {slots}, {', '.join(map(str, shape))})"
-            raise ValueError(f"`history` must have shape {wanted}. Got {tuple(x.shape)}. The model keeps {slots} slot(s) of shape {shape}.")
+            raise ValueError(
+                f"`history` must have shape {wanted}. Got {tuple(x.shape)}. The model keeps {slots} slot(s) of shape {shape}."
+            )
         if not bool(torch.isfinite(x).all()):
             where = tuple(int(i) for i in (~torch.isfinite(x)).nonzero()[0])
-            raise ValueError(f"`history` must be finite. Got history[{where}]={float(x[where])}. Fill or drop missing values first.")
+            raise ValueError(
+                f"`history` must be finite. Got history[{where}]={float(x[where])}. Fill or drop missing values first."
+            )
         t = torch.as_tensor(times, dtype=torch.float64, device=device)
         t = t[None] if t.ndim == 1 else t
         if t.ndim != 2 or t.shape[1] < 2 or len(t) not in (1, len(x)):
-            raise ValueError(f"`times` must have shape (T,) or (B, T) with T >= 2 and B={len(x)}. Got {tuple(t.shape)}.")
+            raise ValueError(
+                f"`times` must have shape (T,) or (B, T) with T >= 2 and B={len(x)}. Got {tuple(t.shape)}."
+            )
         if not bool((t.diff(dim=1) > 0).all()):
             row, k = (int(i) for i in (~(t.diff(dim=1) > 0)).nonzero()[0])
             before, after = float(t[row, k]), float(t[row, k + 1])
-            raise ValueError(f"`times` must increase and be finite. Got times[{row}][{k + 1}]={after} after {before}. Sort them and drop duplicates.")
+            raise ValueError(
+                f"`times` must increase and be finite. Got times[{row}][{k + 1}]={after} after {before}. Sort them and drop duplicates."
+            )
         if num_paths < 1:
             raise ValueError(f"`num_paths` must be at least 1. Got {num_paths=}.")
         size = self.scale.context_size
         if (context is None) != (size == 0):
-            wanted = f"must have {size} value(s) per state: the model was trained with it" if size else "must be None: the model was trained without it"
+            wanted = (
+                f"must have {size} value(s) per state: the model was trained with it"
+                if size
+                else "must be None: the model was trained without it"
+            )
             raise ValueError(f"`context` {wanted}. Got context={None if context is None else 'a value'}.")
         if context is None:
             return x, t, None
         ctx = torch.as_tensor(context, dtype=torch.float32, device=device)
         if ctx.shape not in ((len(x), size), (len(x), t.shape[1], size)):
-            raise ValueError(f"`context` must have shape {(len(x), size)} or {(len(x), t.shape[1], size)}. Got {tuple(ctx.shape)}.")
+            raise ValueError(
+                f"`context` must have shape {(len(x), size)} or {(len(x), t.shape[1], size)}. Got {tuple(ctx.shape)}."
+            )
         return x, t, ctx
 
     @torch.no_grad()
@@ -309,7 +323,9 @@ class SequenceModel(nn.Module, ABC):
         return {
             "format": FORMAT,
             "kind": self.kind,
-            "config": to_dict(replace(self.config, sampler=self.sampler) if hasattr(self.config, "sampler") else self.config),
+            "config": to_dict(
+                replace(self.config, sampler=self.sampler) if hasattr(self.config, "sampler") else self.config
+            ),
             "state_shape": list(self.scale.shape),
             "context_size": self.scale.context_size,
             "dt_ref": self.scale.step,
@@ -331,13 +347,17 @@ class SequenceModel(nn.Module, ABC):
         return folder
 
     @classmethod
-    def from_pretrained(cls, path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = None) -> SequenceModel:
+    def from_pretrained(
+        cls, path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = None
+    ) -> SequenceModel:
         """Load a folder written by `save_pretrained`; `nets` gives the nets of a model that was built with your own."""
         from neuralsde.models import load
 
         model = load(path, nets=nets)
         if not isinstance(model, cls):
-            raise ValueError(f"{path} holds a {type(model).__name__}, not a {cls.__name__}. Use {type(model).__name__}.from_pretrained.")
+            raise ValueError(
+                f"{path} holds a {type(model).__name__}, not a {cls.__name__}. Use {type(model).__name__}.from_pretrained."
+            )
         return model
 
 

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from neuralsde.config import RunError
 from neuralsde.noise import Noise
 
 
@@ -22,9 +23,9 @@ from neuralsde.noise import Noise
 class Coefficients:
     """Values of the SDE at one point: a, g, and the diagonal of g dg/dx where it was asked for."""
 
-    drift: Float[Tensor, "P *S"]
-    diffusion: Float[Tensor, "P *S"]
-    correction: Float[Tensor, "P *S"] | None = None
+    drift: Float[Tensor, P *S]
+    diffusion: Float[Tensor, P *S]
+    correction: Float[Tensor, P *S] | None = None
 
 
 class SDE(Protocol):
@@ -96,17 +97,17 @@ Older = Callable[[Tensor], Tensor]
 class Step:
     """What a step starts from."""
 
-    x: Float[Tensor, "P *S"]
+    x: Float[Tensor, P *S]
     time: Float[Tensor, " P"]
     dt: Float[Tensor, "P ..."]
     """Broadcasts against x."""
     older: Older
-    z: Float[Tensor, "P *S"]
+    z: Float[Tensor, P *S]
     """Standard normal."""
     index: int
 
 
-class Diverged(RuntimeError):
+class Diverged(RunError):
     """A path left every region the model could know."""
 
 

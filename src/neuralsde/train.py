@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.checkpoints import Checkpoint, Checkpoints
-from neuralsde.config import TrainConfig, to_dict
+from neuralsde.config import RunError, TrainConfig, to_dict
 from neuralsde.noise import Noise
 from neuralsde.sequence import SequenceModel, writable_folder
 from neuralsde.trajectories import Trajectories, Transitions
@@ -35,7 +35,7 @@ FREE_TO_CHANGE = {"progress", "log_every", "checkpoint_every", "keep", "trackers
 VALIDATION_SIZE = 8_192
 
 
-class NonFiniteLoss(RuntimeError):
+class NonFiniteLoss(RunError):
     """Training broke down."""
 
 
@@ -139,7 +139,13 @@ class _Loop:
     """One call of `fit`: set up, step, log, save."""
 
     def __init__(
-        self, model: SequenceModel, data: Transitions, val: Transitions | None, config: TrainConfig, folder: Path | None, resume: bool
+        self,
+        model: SequenceModel,
+        data: Transitions,
+        val: Transitions | None,
+        config: TrainConfig,
+        folder: Path | None,
+        resume: bool,
     ) -> None:
         self.config, self.folder, self.model = config, folder, model
         self.accelerator = _accelerator(config, folder)
@@ -155,7 +161,9 @@ class _Loop:
         self.average = Average(model, config.ema)
         self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints", config.keep)
         self.record = {"train": to_dict(config), "transitions": len(data), "processes": self.accelerator.num_processes}
-        self.rows = torch.arange(self.accelerator.process_index, config.batch_size, self.accelerator.num_processes, device=device)
+        self.rows = torch.arange(
+            self.accelerator.process_index, config.batch_size, self.accelerator.num_processes, device=device
+        )
         self.start = self._restore() if resume else 0
         self.main = self.accelerator.is_main_process
         self.metrics = None if folder is None else folder / "metrics.jsonl"
@@ -182,7 +190,9 @@ class _Loop:
                     bar.set_postfix({k: f"{v:.4g}" for k, v in means.items()}, refresh=False)
                     sums, seen, began = None, 0, time.perf_counter()
                 bar.update()
-                if self.checkpoints is not None and (done % config.checkpoint_every == 0 or done == config.steps or stop):
+                if self.checkpoints is not None and (
+                    done % config.checkpoint_every == 0 or done == config.steps or stop
+                ):
                     self._require_finite(values, list(losses), step)
                     self._save(done)
                 if stop and done < config.steps:
@@ -240,7 +250,9 @@ class _Loop:
         last = [] if self.checkpoints is None else self.checkpoints.list()
         kept = f"The last good checkpoint is {last[-1]}" if last else "There is no checkpoint yet"
         at = f"at step {step + 1}" if self.accelerator.device.type == "cpu" else f"by step {step + 1}"
-        raise NonFiniteLoss(f"The loss of `{part}` is not finite {at}. {kept}. Try a lower `lr`, and look for outliers in the data.")
+        raise NonFiniteLoss(
+            f"The loss of `{part}` is not finite {at}. {kept}. Try a lower `lr`, and look for outliers in the data."
+        )
 
     def _save(self, done: int) -> None:
         if not self.main:
@@ -264,9 +276,13 @@ class _Loop:
         before, now = checkpoint.record["train"], self.record["train"]
         for key in now:
             if key not in FREE_TO_CHANGE and before.get(key) != now[key]:
-                raise ValueError(f"Cannot resume {found[-1]} with another `{key}`: it ran with {before.get(key)!r}. Got {now[key]!r}.")
+                raise ValueError(
+                    f"Cannot resume {found[-1]} with another `{key}`: it ran with {before.get(key)!r}. Got {now[key]!r}."
+                )
         if checkpoint.record["transitions"] != self.record["transitions"]:
-            raise ValueError(f"Cannot resume {found[-1]} on other data: it had {checkpoint.record['transitions']} transitions. Got {self.record['transitions']}.")
+            raise ValueError(
+                f"Cannot resume {found[-1]} on other data: it had {checkpoint.record['transitions']} transitions. Got {self.record['transitions']}."
+            )
         self.model.load_state_dict(checkpoint.weights)
         with torch.no_grad():
             for name, value in zip(self.average.names, self.average.values):
@@ -274,7 +290,10 @@ class _Loop:
         for name, p in zip(self.average.names, self.average.parameters):
             state = {k.split("/")[-1]: v for k, v in checkpoint.optimiser.items() if k.startswith(f"{name}/")}
             if state:
-                self.optimiser.state[p] = {k: v if k == "step" and v.device.type == "cpu" and p.device.type == "cpu" else v.to(p.device) for k, v in state.items()}
+                self.optimiser.state[p] = {
+                    k: v if k == "step" and v.device.type == "cpu" and p.device.type == "cpu" else v.to(p.device)
+                    for k, v in state.items()
+                }
         return checkpoint.step
 
     def _farewell(self, done: int) -> str:
@@ -286,7 +305,14 @@ class _Loop:
         from tqdm import tqdm
 
         hidden = not (self.config.progress and self.accelerator.is_main_process)
-        return tqdm(total=self.config.steps, initial=self.start, disable=hidden, unit="step", dynamic_ncols=True, mininterval=0.5)
+        return tqdm(
+            total=self.config.steps,
+            initial=self.start,
+            disable=hidden,
+            unit="step",
+            dynamic_ncols=True,
+            mininterval=0.5,
+        )
 
 
 def _accelerator(config: TrainConfig, folder: Path | None) -> Accelerator:

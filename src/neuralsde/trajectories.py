@@ -30,7 +30,7 @@ class Trajectories:
 
     def __init__(
         self,
-        states: Float[Tensor, "L *S"],
+        states: Float[Tensor, L *S],
         times: Float[Tensor, " L"],
         lengths: Int[Tensor, " P"],
         context: Float[Tensor, "L C"] | None = None,
@@ -64,7 +64,9 @@ class Trajectories:
         shape = paths[0].shape[1:]
         for i, p in enumerate(paths):
             if p.shape[1:] != shape:
-                raise ValueError(f"All paths must have states of one shape. Got {p.shape[1:]} in states[{i}] but {shape} in states[0].")
+                raise ValueError(
+                    f"All paths must have states of one shape. Got {p.shape[1:]} in states[{i}] but {shape} in states[0]."
+                )
         stamps = _as_times(times, dt, [len(p) for p in paths])
         lengths = torch.tensor([len(p) for p in paths])
         rows = None if context is None else _as_context(context, [len(p) for p in paths])
@@ -81,7 +83,7 @@ class Trajectories:
         frame: Any,  # noqa: ANN401
         *,
         columns: Sequence[str],
-        id: str | None = None,  # noqa: A002
+        id: str | None = None,
         time: str | None = None,
         context: Sequence[str] = (),
     ) -> Trajectories:
@@ -173,7 +175,9 @@ class Trajectories:
         start = index[valid]
         unused = len(self) - len(torch.unique(path[start]))
         if unused:
-            warnings.warn(f"{unused} of {len(self)} paths are too short for {lag=} and {history=} and are not used.", stacklevel=2)
+            warnings.warn(
+                f"{unused} of {len(self)} paths are too short for {lag=} and {history=} and are not used.", stacklevel=2
+            )
         dense = lag is None and history == 1
         stacked = None if dense else torch.stack([s[valid] for s in reversed(slots)] + [after[valid]], dim=1)
         return Transitions(self, start, stacked, path[start], self.times[first[start]], lag)
@@ -268,7 +272,9 @@ def _as_list(values: Any, name: str) -> list[Any]:  # noqa: ANN401
             )
         return list(values)
     if hasattr(values, "columns"):
-        raise ValueError(f"`{name}` got a DataFrame. Use Trajectories.from_dataframe(frame, columns=…), or pass a list of frames.")
+        raise ValueError(
+            f"`{name}` got a DataFrame. Use Trajectories.from_dataframe(frame, columns=…), or pass a list of frames."
+        )
     return list(values)
 
 
@@ -277,16 +283,24 @@ def _as_states(path: Any, i: int) -> np.ndarray:  # noqa: ANN401
         path = path.detach().cpu().numpy()
     array = np.asarray(path)
     if array.dtype == object or array.dtype.kind not in "fiub":
-        raise ValueError(f"`states` must be numbers. Got states[{i}] of dtype {array.dtype}. Drop or encode text, dates and mixed columns.")
+        raise ValueError(
+            f"`states` must be numbers. Got states[{i}] of dtype {array.dtype}. Drop or encode text, dates and mixed columns."
+        )
     if array.ndim < 2:
-        raise ValueError(f"Each path must have shape (time, features). Got states[{i}] of shape {array.shape}. For a scalar series use x[:, None].")
+        raise ValueError(
+            f"Each path must have shape (time, features). Got states[{i}] of shape {array.shape}. For a scalar series use x[:, None]."
+        )
     if len(array) < 2:
-        raise ValueError(f"Each path needs at least two observations. Got {len(array)} in states[{i}]. Drop it, or join it with its neighbours.")
+        raise ValueError(
+            f"Each path needs at least two observations. Got {len(array)} in states[{i}]. Drop it, or join it with its neighbours."
+        )
     if array[0].size == 0:
         raise ValueError(f"Each observation needs at least one feature. Got states[{i}] of shape {array.shape}.")
     wide = array.astype(np.float64)
     if array.dtype.kind in "iu" and not np.array_equal(wide.astype(np.float32).astype(array.dtype), array):
-        raise ValueError(f"states[{i}] holds integers that float32 cannot hold exactly. Subtract an offset or rescale, then pass floats.")
+        raise ValueError(
+            f"states[{i}] holds integers that float32 cannot hold exactly. Subtract an offset or rescale, then pass floats."
+        )
     for bad, what in ((~np.isfinite(wide), "finite"), (np.abs(wide) > LARGEST, f"at most {LARGEST:g} in magnitude")):
         if bad.any():
             where = tuple(int(k) for k in np.argwhere(bad)[0])
@@ -318,7 +332,9 @@ def _as_times(times: Any, dt: float | None, lengths: list[int]) -> list[np.ndarr
             raise ValueError(f"`times` must be numbers or datetimes. Got times[{i}] of dtype {row.dtype}.")
         row = row.astype(np.float64)
         if row.shape != (n,):
-            raise ValueError(f"`times` must have one stamp per observation. Got times[{i}] of shape {row.shape} for {n} observations.")
+            raise ValueError(
+                f"`times` must have one stamp per observation. Got times[{i}] of shape {row.shape} for {n} observations."
+            )
         bad = ~np.isfinite(row)
         if bad.any():
             k = int(np.argmax(bad))
@@ -326,7 +342,9 @@ def _as_times(times: Any, dt: float | None, lengths: list[int]) -> list[np.ndarr
         wrong = np.diff(row) <= 0
         if wrong.any():
             k = int(np.argmax(wrong)) + 1
-            raise ValueError(f"`times` must increase. Got times[{i}][{k}]={row[k]} after {row[k - 1]}. Drop duplicates or pass dt=…")
+            raise ValueError(
+                f"`times` must increase. Got times[{i}][{k}]={row[k]} after {row[k - 1]}. Drop duplicates or pass dt=…"
+            )
         out.append(row)
     return out
 
@@ -339,7 +357,9 @@ def _as_context(context: Any, lengths: list[int]) -> np.ndarray:  # noqa: ANN401
         array = np.asarray(entry, dtype=np.float32)
         array = np.broadcast_to(array, (n, len(array))) if array.ndim == 1 else array
         if array.ndim != 2 or len(array) != n or array.shape[1] != (rows[0].shape[1] if rows else array.shape[1]):
-            raise ValueError(f"`context` must have shape (C,) or (T, C) for each path. Got context[{i}] of shape {np.shape(entry)} for {n} observations.")
+            raise ValueError(
+                f"`context` must have shape (C,) or (T, C) for each path. Got context[{i}] of shape {np.shape(entry)} for {n} observations."
+            )
         if not np.isfinite(array).all():
             raise ValueError(f"`context` must be finite. Got a missing value in context[{i}]. Fill it first.")
         rows.append(array)

@@ -1,0 +1,54 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+FILES  := pyproject.toml constraints.txt
+
+.PHONY: demo test test-all lint docs results clean
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/nsde demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not slow" -n 2
+
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python docs/tables.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation is in site/index.html"
+
+results: $(VENV)/.installed-demo
+	$(BIN)/nsde compare branching --output results/branching.json
+	$(BIN)/python docs/tables.py
+
+# torch first and pinned: asked for by a range it would come as several gigabytes of CUDA.
+$(VENV)/.torch: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	@touch $@
+
+$(VENV)/.installed-demo: $(VENV)/.torch $(FILES)
+	$(PIP) -e ".[plots,baselines]"
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.torch $(FILES)
+	$(PIP) -e ".[plots,baselines,data,dev]"
+	@touch $@ $(VENV)/.installed-demo
+
+$(VENV)/.installed-docs: $(VENV)/.torch $(FILES)
+	$(PIP) -e ".[docs,plots,baselines]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) runs site dist build .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

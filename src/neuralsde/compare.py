@@ -1,0 +1,140 @@
+"""Many runs side by side, one results file.
+
+Runs go to worker processes of one thread each: small nets gain nothing from more. The file is written after each run
+and runs that it already holds are not repeated, so a comparison can be filled bit by bit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import statistics
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from neuralsde.config import Experiment, to_dict
+from neuralsde.experiment import provenance, run, write_results
+from neuralsde.sequence import writable_folder
+
+T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""Student's t for a two-sided 95 % interval, by degrees of freedom."""
+
+
+def _work(label: str, experiment: Experiment, run_dir: str | None) -> tuple[str, Experiment, dict[str, Any]]:
+    import torch
+
+    torch.set_num_threads(1)
+    return label, experiment, run(experiment, run_dir).results
+
+
+def run_all(
+    jobs: list[tuple[str, Experiment, str | None]], num_workers: int
+) -> Iterator[tuple[str, Experiment, dict[str, Any]]]:
+    """Run (label, experiment, run folder) in worker processes; yield as they finish."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
+        futures = [pool.submit(_work, *job) for job in jobs]
+        for future in as_completed(futures):
+            yield future.result()
+
+
+def compare(rows: Mapping[str, Experiment], output: Path, *, num_seeds: int, num_workers: int) -> dict[str, Any]:
+    """Run every row with seeds 0 … num_seeds - 1 and write all scores and their summary to `output`."""
+    writable_folder(output.parent)
+    runs: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else []
+    jobs = []
+    for seed in range(num_seeds):
+        for label, row in rows.items():
+            experiment = replace(row, train=replace(row.train, seed=seed, progress=False))
+            if not any(
+                r["label"] == label and r["seed"] == seed and r["experiment"] == to_dict(experiment) for r in runs
+            ):
+                jobs.append((label, experiment, None))
+    stale = {(label, e.train.seed) for label, e, _ in jobs}
+    runs = [r for r in runs if (r["label"], r["seed"]) not in stale]
+    order = list(rows)
+    source = provenance()
+    values: dict[str, Any] = {}
+    for k, (label, experiment, scores) in enumerate(run_all(jobs, num_workers), 1):
+        print(f"[{k}/{len(jobs)}] {label}, seed {experiment.train.seed}: {scores['train_seconds']:.0f} s", flush=True)
+        runs.append(
+            {
+                "label": label,
+                "seed": experiment.train.seed,
+                "experiment": to_dict(experiment),
+                **source,
+                "scores": scores,
+            }
+        )
+        runs.sort(key=lambda r: (order.index(r["label"]) if r["label"] in order else len(order), r["seed"]))
+        values = {"summary": {name: summarise([r for r in runs if r["label"] == name]) for name in order}, "runs": runs}
+        write_results(output, values)
+    return values or {
+        "summary": {name: summarise([r for r in runs if r["label"] == name]) for name in order},
+        "runs": runs,
+    }
+
+
+def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean over training seeds with its 95 % interval, and the extremes, of every score."""
+    if not runs:
+        return {}
+    out: dict[str, Any] = {
+        "num_seeds": len(runs),
+        "seeds": [r["seed"] for r in runs],
+        "num_paths": runs[0]["scores"]["num_paths"],
+    }
+    for key, first in runs[0]["scores"].items():
+        if key == "num_paths":
+            continue
+        if isinstance(first, list):
+            out[key] = [_interval([r["scores"][key][i] for r in runs]) for i in range(len(first))]
+        else:
+            out[key] = _interval([r["scores"][key] for r in runs])
+    return out
+
+
+def _interval(values: list[float]) -> dict[str, float]:
+    values = [v for v in values if math.isfinite(v)]
+    if not values:
+        return {"mean": math.nan}
+    mean = statistics.fmean(values)
+    half = (
+        T_95.get(len(values) - 1, 1.96) * statistics.stdev(values) / math.sqrt(len(values))
+        if len(values) > 1
+        else math.nan
+    )
+    return {"mean": mean, "ci95": half, "min": min(values), "max": max(values)}
+
+
+def table(values: Mapping[str, Any]) -> str:
+    """The summary of the branching task as a Markdown table."""
+    lines = [
+        "| model | branches taken (min–max over seeds) | neither | distance | fork offset | end error | passes per path |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for label, row in values["summary"].items():
+        if not row:
+            continue
+        shares = " : ".join(f"{b['mean']:.2f}" for b in row["branch_fraction"])
+        first = row["branch_fraction"][0]
+        lines.append(
+            f"| {label} | {shares} ({first['min']:.2f}–{first['max']:.2f}) | {100 * row['neither']['mean']:.1f} % "
+            f"| {_show(row['distance'])} | {_show(row['fork_offset'], sign=True)} | {_show(row['end_error'])} "
+            f"| {row['network_passes']['mean']:,.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _show(value: Mapping[str, float], *, sign: bool = False) -> str:
+    mean, half = value["mean"], value.get("ci95", math.nan)
+    if not math.isfinite(mean):
+        return "–"
+    text = f"{mean:+.3f}" if sign else (f"{mean:.4f}" if abs(mean) < 0.1 else f"{mean:.2f}")
+    return text + (
+        f" ± {half:.4f}" if math.isfinite(half) and abs(mean) < 0.1 else f" ± {half:.2f}" if math.isfinite(half) else ""
+    )

@@ -1,0 +1,113 @@
+"""A run: build, train, evaluate, and the record of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neuralsde.config import Experiment, save_yaml, to_dict
+from neuralsde.models import build, load
+from neuralsde.sequence import SequenceModel, writable_folder
+from neuralsde.tasks import branching
+from neuralsde.train import fit
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves."""
+
+    model: SequenceModel
+    results: dict[str, Any]
+
+
+def provenance() -> dict[str, Any]:
+    """Where a number came from: commit, versions, hardware."""
+    packages = {}
+    for name in ("neuralsde", "torch", "numpy", "accelerate", "diffusers"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "commit": commit(),
+        "versions": {"python": platform.python_version(), **packages},
+        "hardware": {"gpu": gpu, "cpu": _cpu(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+    }
+
+
+def commit() -> str:
+    """The commit of the source tree; NEURALSDE_COMMIT names it where git cannot."""
+    named = os.environ.get("NEURALSDE_COMMIT")
+    if named:
+        return named
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *, resume: bool = False) -> Outcome:
+    """Train and score one experiment; with `run_dir`, leave config.yaml, metrics, checkpoints, the model and results.json."""
+    folder = None if run_dir is None else writable_folder(run_dir)
+    if folder is not None:
+        if not resume and (folder / "checkpoints").exists():
+            raise ValueError(f"{folder} already holds a run. Pass --resume to go on with it, or another --output.")
+        save_yaml(experiment, folder / "config.yaml")
+    pairs = branching.data(experiment.task).transitions(lag=experiment.task.lag)
+    model = build(experiment.model, pairs, seed=experiment.train.seed)
+    began = time.perf_counter()
+    fit(model, pairs, config=experiment.train, run_dir=folder, resume=resume)
+    seconds = time.perf_counter() - began
+    results = evaluate(model, experiment) | {"train_seconds": round(seconds, 2)}
+    if folder is not None:
+        model.save_pretrained(folder / "model")
+        write_results(folder / "results.json", {"experiment": to_dict(experiment), **provenance(), "scores": results})
+    return Outcome(model, results)
+
+
+def evaluate(model: SequenceModel, experiment: Experiment) -> dict[str, Any]:
+    """The task's scores of a trained model."""
+    began = time.perf_counter()
+    paths = branching.draw(model, experiment.task, seed=experiment.train.seed)
+    seconds = time.perf_counter() - began
+    scores = branching.evaluate(paths, experiment.task)
+    return {
+        **scores,
+        "num_paths": len(paths),
+        "network_passes": sum(model.nfe.values()),
+        "sample_seconds": round(seconds, 2),
+    }
+
+
+def load_run(run_dir: str | os.PathLike[str]) -> tuple[SequenceModel, Experiment]:
+    """The model and the settings of a finished run."""
+    from neuralsde.config import load_yaml
+
+    folder = Path(run_dir)
+    return load(folder / "model"), load_yaml(Experiment, folder / "config.yaml")
+
+
+def write_results(path: Path, values: dict[str, Any]) -> None:
+    """Write JSON, or leave the file as it was."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    os.replace(new, path)

@@ -1,0 +1,1 @@
+"""Scores of sampled paths: arrays in, numbers out."""

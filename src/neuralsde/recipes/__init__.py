@@ -1,0 +1,18 @@
+"""Experiments by name. A recipe is a short function that returns an `Experiment`; variants change a few fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neuralsde.config import Experiment
+from neuralsde.recipes import branching
+
+RECIPES: dict[str, Callable[[], Experiment]] = {
+    "branching": branching.neural_sde,
+    "branching-dense": branching.neural_sde_dense,
+    "branching-three": branching.three_branches,
+    "branching-wide": branching.wide_fork,
+    "branching-paper": branching.paper,
+    "branching-ddim": branching.ddim,
+    "branching-rectified-flow": branching.rectified_flow,
+}
