@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401
+def __getattr__(name: str) -> Any:
     """Import public names when they are first used: the command line's help needs no torch."""
     if name in _HOME:
         return getattr(import_module(f"neuralsde.{_HOME[name]}"), name)

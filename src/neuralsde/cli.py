@@ -200,7 +200,7 @@ class Plot:
         print(f"Wrote {output}")
 
 
-def _load_model(path: Path) -> Any:  # noqa: ANN401
+def _load_model(path: Path) -> Any:
     from neuralsde.models import load
 
     return load(path / "model" if (path / "model").is_dir() else path)

@@ -10,7 +10,7 @@ import json
 import math
 import multiprocessing
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def _work(label: str, experiment: Experiment, run_dir: str | None) -> tuple[str,
 
 
 def run_all(
-    jobs: list[tuple[str, Experiment, str | None]], num_workers: int
+    jobs: Sequence[tuple[str, Experiment, str | None]], num_workers: int
 ) -> Iterator[tuple[str, Experiment, dict[str, Any]]]:
     """Run (label, experiment, run folder) in worker processes; yield as they finish."""
     context = multiprocessing.get_context("spawn")

@@ -80,11 +80,23 @@ Normalise = Literal["mean_std", "isotropic", "min_max", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeuralSDEConfig:
-    """The method: what is learned, from which states, with which losses."""
+class ModelSettings:
+    """What every sequence model has."""
 
     net: MLPConfig = field(default_factory=MLPConfig)
-    """The backbone of each of the nets (flow, diffusion, denoiser)."""
+    """The backbone of each net."""
+    normalise: Normalise = "mean_std"
+    """Scale of states: per feature, one scale for all features (keeps angles), to [-1, 1], or none."""
+    history: int = 1
+    """Observations in the state, spaced by the lag of the data. Only the newest is predicted."""
+    time_input: bool = False
+    """Give the nets the time since the start of the path (the model is then no longer time-invariant)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeuralSDEConfig(ModelSettings):
+    """The method: what is learned, from which states, with which losses."""
+
     tau: Literal["start", "uniform"] | float = "start"
     """Where between two observed states the nets are trained: at the start, uniformly, or at the start with this probability."""
     noise: float | tuple[float, ...] = 0.05
@@ -101,12 +113,6 @@ class NeuralSDEConfig:
     """Learn d, which gives the score. False: no balance and no pull."""
     alpha: bool = False
     """Learn the weight of the score as a function of the state, in place of balance * g^2 / 2."""
-    normalise: Normalise = "mean_std"
-    """Scale of states: per feature, one scale for all features (keeps angles), to [-1, 1], or none."""
-    history: int = 1
-    """Observations in the state, spaced by the lag of the data. Only the newest is predicted."""
-    time_input: bool = False
-    """Give the nets the time since the start of the path (the SDE is then no longer time-invariant)."""
     sampler: Sampler = field(default_factory=Sampler)
     """How paths are drawn."""
 
@@ -139,21 +145,15 @@ class NeuralSDEConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextStateConfig:
+class NextStateConfig(ModelSettings):
     """What the generative baselines of p(next state | state) share."""
 
-    net: MLPConfig = field(default_factory=MLPConfig)
-    """The backbone."""
     target: Literal["next", "increment"] = "next"
     """Generate the next state itself, or its difference to the present one, scaled to unit variance."""
     noise: float = 0.0
     """Standard deviation of the noise added to the condition in training, in units of the data's standard deviation."""
     num_steps: int = 10
     """Network passes per generated state."""
-    normalise: Normalise = "mean_std"
-    """Scale of states."""
-    history: int = 1
-    """Observations in the condition."""
 
     def __post_init__(self) -> None:
         _check(self.num_steps >= 1, f"`num_steps` must be at least 1. Got {self.num_steps=}.")
@@ -272,7 +272,7 @@ class Experiment:
 # Records
 
 
-def to_dict(config: Any) -> Any:  # noqa: ANN401
+def to_dict(config: Any) -> Any:
     """Plain values of a dataclass; a dataclass chosen from several carries its class name under `kind`."""
     if dataclasses.is_dataclass(config):
         values = {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
@@ -282,7 +282,7 @@ def to_dict(config: Any) -> Any:  # noqa: ANN401
     return config
 
 
-def from_dict(cls: type[T], values: Any, where: str = "") -> T:  # noqa: ANN401
+def from_dict(cls: type[T], values: Any, where: str = "") -> T:
     """Build `cls` from plain values; an unknown key or a value of the wrong type is an error that names its place."""
     if get_origin(cls) in (Union, types.UnionType):
         return _from_union(cls, values, where)
@@ -310,10 +310,10 @@ def from_dict(cls: type[T], values: Any, where: str = "") -> T:  # noqa: ANN401
     return values
 
 
-def _from_union(cls: Any, values: Any, where: str) -> Any:  # noqa: ANN401
+def _from_union(cls: Any, values: Any, where: str) -> Any:
     options = get_args(cls)
     if isinstance(values, dict):
-        kinds = {o.__name__: o for o in options if dataclasses.is_dataclass(o)}
+        kinds: dict[Any, Any] = {o.__name__: o for o in options if isinstance(o, type) and dataclasses.is_dataclass(o)}
         if len(kinds) > 1:
             kind = values.get("kind")
             _check(kind in kinds, f"`{where}.kind` must be one of {sorted(kinds)}. Got {kind!r}.")
@@ -331,7 +331,7 @@ def _from_union(cls: Any, values: Any, where: str) -> Any:  # noqa: ANN401
     raise ValueError(f"`{where}` must be one of the types {shown}. Got {values!r}.")
 
 
-def save_yaml(config: Any, path: Path) -> None:  # noqa: ANN401
+def save_yaml(config: Any, path: Path) -> None:
     """Write the record of `config`."""
     path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False), encoding="utf-8")
 

@@ -77,8 +77,8 @@ def run_demo(
         f"Training {len(jobs)} models ({', '.join(label for label, _, _ in jobs)}) with {num_workers} processes.",
         flush=True,
     )
-    runs = []
-    for label, experiment, scores in compare.run_all(jobs, num_workers):
+    runs: list[dict[str, Any]] = []
+    for label, _, scores in compare.run_all(jobs, num_workers):
         print(f"  {label}: trained in {scores['train_seconds']:.0f} s", flush=True)
         runs.append({"label": label, "seed": seed, "scores": scores})
     order = [f"{name}, density {d}" for d in DENSITIES for name in ("NSDE", "DDIM", "Rectified Flow")]

@@ -101,6 +101,7 @@ class NeuralSDE(SequenceModel):
     log_g_high: Tensor
     log_g_typical: Tensor
     rate: Tensor
+    sigma: Tensor
 
     def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: NeuralSDEConfig) -> None:
         super().__init__(scale, config)
@@ -192,7 +193,7 @@ class NeuralSDE(SequenceModel):
 
     def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
         """The losses of flow, diffusion and denoiser at one noisy interpolated state; their gradients do not mix."""
-        config, shape = self.config, self.scale.shape
+        config = self.config
         now = self.scale.states(batch.history)
         after = torch.cat([now[:, 1:], self.scale.states(batch.next)[:, None]], dim=1)
         dt = self._dt(batch)
@@ -250,7 +251,7 @@ class NeuralSDE(SequenceModel):
         self, x: Tensor, *, context: Tensor | None = None, sampler: Sampler | None = None
     ) -> tuple[Tensor, Tensor]:
         """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units and at time 0."""
-        x, time, ctx = self._check_inputs(x, [0.0, 1.0], context, 1)
+        x, _, ctx = self._check_inputs(x, [0.0, 1.0], context, 1)
         with self._without_dropout():
             keys = Noise(torch.arange(len(x), device=x.device))
             condition = self._condition(ctx, torch.zeros(len(x), device=x.device))

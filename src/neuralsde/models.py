@@ -117,7 +117,7 @@ def load(path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = No
     folder = Path(path)
     record = _read_record(folder)
     cls, settings = CLASSES[record["kind"]]
-    config = from_dict(settings, record["config"])
+    config: ModelConfig = from_dict(settings, record["config"])
     if record.get("own_nets") and nets is None:
         names = ", ".join(f"{n!r}: …" for n in record["nets"])
         raise ValueError(
@@ -128,7 +128,7 @@ def load(path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = No
     wrong = _mismatch(model.state_dict(), tensors)
     if wrong:
         raise ValueError(
-            f"{folder / 'model.safetensors'} does not fit its config.json: {wrong}. Save the model again, or give the nets it was saved with."
+            f"{folder / 'model.safetensors'} does not fit its config.json: {wrong}. Save again, or give the same nets."
         )
     model.load_state_dict(tensors)
     model.lag = record["lag"]
@@ -139,7 +139,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     if folder.is_file():
         raise ValueError(
-            f"{folder} is a file. A saved model is a folder with config.json and model.safetensors; pickled models are never loaded."
+            f"{folder} is a file. A saved model is a folder with config.json and model.safetensors; pickles are never loaded."
         )
     if not file.is_file():
         raise ValueError(f"{folder} holds no config.json. Pass a folder written by save_pretrained.")

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from neuralsde.config import ModelConfig, Sampler, to_dict
+from neuralsde.config import ModelSettings, NeuralSDEConfig, Sampler, to_dict
 from neuralsde.noise import Noise
 from neuralsde.solvers import Grid, Step, integrate
 
@@ -42,12 +42,12 @@ class Transition:
 
     history: Float[Tensor, "B H *S"]
     """Oldest first; history[:, -1] is the state before the step."""
-    next: Float[Tensor, B *S]
+    next: Float[Tensor, "B *S"]
     dt: Float[Tensor, " B"]
     time: Float[Tensor, " B"]
     """Time of the newest history state since the start of its path."""
     context: Float[Tensor, "B C"] | None = None
-    mask: Bool[Tensor, B *S] | None = None
+    mask: Bool[Tensor, "B *S"] | None = None
     """True where both ends of the step were observed."""
 
     def __len__(self) -> int:
@@ -72,6 +72,7 @@ class Scale(nn.Module):
     high: Tensor
     context_mean: Tensor
     context_std: Tensor
+    dt_ref: Tensor
 
     def __init__(self, shape: tuple[int, ...], context_size: int = 0) -> None:
         super().__init__()
@@ -116,11 +117,11 @@ class SequenceModel(nn.Module, ABC):
     """Learns from transitions, samples paths."""
 
     kind: ClassVar[str]
-    config: ModelConfig
+    config: ModelSettings
     sampler: Sampler
     nets: nn.ModuleDict
 
-    def __init__(self, scale: Scale, config: ModelConfig) -> None:
+    def __init__(self, scale: Scale, config: ModelSettings) -> None:
         super().__init__()
         self.scale = scale
         self.config = config
@@ -173,10 +174,10 @@ class SequenceModel(nn.Module, ABC):
     @torch.no_grad()
     def sample(
         self,
-        history: Any,  # noqa: ANN401
-        times: Any,  # noqa: ANN401
+        history: Any,
+        times: Any,
         *,
-        context: Any = None,  # noqa: ANN401
+        context: Any = None,
         num_paths: int = 1,
         sampler: Sampler | None = None,
         rng: torch.Generator | None = None,
@@ -242,7 +243,7 @@ class SequenceModel(nn.Module, ABC):
         return advance
 
     def _condition(self, context: Tensor | None, time: Tensor) -> Tensor | None:
-        return self.scale.condition(context, time if getattr(self.config, "time_input", False) else None)
+        return self.scale.condition(context, time if self.config.time_input else None)
 
     def _check_inputs(
         self, history: Any, times: Any, context: Any, num_paths: int
@@ -276,7 +277,7 @@ class SequenceModel(nn.Module, ABC):
             row, k = (int(i) for i in (~(t.diff(dim=1) > 0)).nonzero()[0])
             before, after = float(t[row, k]), float(t[row, k + 1])
             raise ValueError(
-                f"`times` must increase and be finite. Got times[{row}][{k + 1}]={after} after {before}. Sort them and drop duplicates."
+                f"`times` must increase and be finite. Got times[{row}][{k + 1}]={after} after {before}. Sort them."
             )
         if num_paths < 1:
             raise ValueError(f"`num_paths` must be at least 1. Got {num_paths=}.")
@@ -320,12 +321,13 @@ class SequenceModel(nn.Module, ABC):
 
     def settings(self) -> dict[str, Any]:
         """All that is needed, beside the tensors, to build the model again."""
+        config = self.config
+        if isinstance(config, NeuralSDEConfig):
+            config = replace(config, sampler=self.sampler)
         return {
             "format": FORMAT,
             "kind": self.kind,
-            "config": to_dict(
-                replace(self.config, sampler=self.sampler) if hasattr(self.config, "sampler") else self.config
-            ),
+            "config": to_dict(config),
             "state_shape": list(self.scale.shape),
             "context_size": self.scale.context_size,
             "dt_ref": self.scale.step,

@@ -23,9 +23,9 @@ from neuralsde.noise import Noise
 class Coefficients:
     """Values of the SDE at one point: a, g, and the diagonal of g dg/dx where it was asked for."""
 
-    drift: Float[Tensor, P *S]
-    diffusion: Float[Tensor, P *S]
-    correction: Float[Tensor, P *S] | None = None
+    drift: Float[Tensor, "P *S"]
+    diffusion: Float[Tensor, "P *S"]
+    correction: Float[Tensor, "P *S"] | None = None
 
 
 class SDE(Protocol):
@@ -97,12 +97,12 @@ Older = Callable[[Tensor], Tensor]
 class Step:
     """What a step starts from."""
 
-    x: Float[Tensor, P *S]
+    x: Float[Tensor, "P *S"]
     time: Float[Tensor, " P"]
     dt: Float[Tensor, "P ..."]
     """Broadcasts against x."""
     older: Older
-    z: Float[Tensor, P *S]
+    z: Float[Tensor, "P *S"]
     """Standard normal."""
     index: int
 

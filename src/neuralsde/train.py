@@ -102,7 +102,7 @@ def fit(
     config: TrainConfig | None = None,
     run_dir: str | os.PathLike[str] | None = None,
     resume: bool = False,
-    **settings: Any,  # noqa: ANN401
+    **settings: Any,
 ) -> SequenceModel:
     """Train `model` in place and return it with the averaged weights.
 
@@ -290,18 +290,16 @@ class _Loop:
         for name, p in zip(self.average.names, self.average.parameters):
             state = {k.split("/")[-1]: v for k, v in checkpoint.optimiser.items() if k.startswith(f"{name}/")}
             if state:
-                self.optimiser.state[p] = {
-                    k: v if k == "step" and v.device.type == "cpu" and p.device.type == "cpu" else v.to(p.device)
-                    for k, v in state.items()
-                }
+                self.optimiser.state[p] = {k: v.to(p.device) for k, v in state.items()}
         return checkpoint.step
 
     def _farewell(self, done: int) -> str:
         if self.folder is None:
             return f"Stopped at step {done} of {self.config.steps}. Without a run folder nothing was saved."
-        return f"Stopped at step {done} of {self.config.steps} and saved. Go on with the same command and --resume, or fit(…, run_dir={str(self.folder)!r}, resume=True)."
+        again = f"fit(…, run_dir={str(self.folder)!r}, resume=True)"
+        return f"Stopped at step {done} of {self.config.steps} and saved. Go on with the same command and --resume, or {again}."
 
-    def _bar(self) -> Any:  # noqa: ANN401
+    def _bar(self) -> Any:
         from tqdm import tqdm
 
         hidden = not (self.config.progress and self.accelerator.is_main_process)

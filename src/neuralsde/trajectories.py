@@ -9,6 +9,7 @@ physical time later, with its true dt. Lagged transitions overlap: train on them
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +31,7 @@ class Trajectories:
 
     def __init__(
         self,
-        states: Float[Tensor, L *S],
+        states: Float[Tensor, "L *S"],
         times: Float[Tensor, " L"],
         lengths: Int[Tensor, " P"],
         context: Float[Tensor, "L C"] | None = None,
@@ -44,11 +45,11 @@ class Trajectories:
     @classmethod
     def from_arrays(
         cls,
-        states: Any,  # noqa: ANN401
-        times: Any = None,  # noqa: ANN401
+        states: Any,
+        times: Any = None,
         *,
         dt: float | None = None,
-        context: Any = None,  # noqa: ANN401
+        context: Any = None,
     ) -> Trajectories:
         """Read paths.
 
@@ -80,7 +81,7 @@ class Trajectories:
     @classmethod
     def from_dataframe(
         cls,
-        frame: Any,  # noqa: ANN401
+        frame: Any,
         *,
         columns: Sequence[str],
         id: str | None = None,
@@ -164,7 +165,7 @@ class Trajectories:
         after = index + 1 if lag is None else self._snap(index, path, first, lag, 1)
         last = first + lengths[path] - 1
         valid = (after <= last) & (after > index)
-        for newer, older in zip(slots, slots[1:]):
+        for newer, older in itertools.pairwise(slots):
             valid &= (older >= first) & (older < newer)
         if not bool(valid.any()):
             longest = float((self.times[last] - self.times[first]).max())
@@ -263,7 +264,7 @@ class Transitions:
 # The door
 
 
-def _as_list(values: Any, name: str) -> list[Any]:  # noqa: ANN401
+def _as_list(values: Any, name: str) -> list[Any]:
     if isinstance(values, (np.ndarray, Tensor)):
         if values.ndim < 3 and values.dtype != object:
             raise ValueError(
@@ -278,7 +279,7 @@ def _as_list(values: Any, name: str) -> list[Any]:  # noqa: ANN401
     return list(values)
 
 
-def _as_states(path: Any, i: int) -> np.ndarray:  # noqa: ANN401
+def _as_states(path: Any, i: int) -> np.ndarray:
     if isinstance(path, Tensor):
         path = path.detach().cpu().numpy()
     array = np.asarray(path)
@@ -288,7 +289,7 @@ def _as_states(path: Any, i: int) -> np.ndarray:  # noqa: ANN401
         )
     if array.ndim < 2:
         raise ValueError(
-            f"Each path must have shape (time, features). Got states[{i}] of shape {array.shape}. For a scalar series use x[:, None]."
+            f"Each path must have shape (time, features). Got states[{i}] of shape {array.shape}. For a scalar series: x[:, None]."
         )
     if len(array) < 2:
         raise ValueError(
@@ -310,7 +311,7 @@ def _as_states(path: Any, i: int) -> np.ndarray:  # noqa: ANN401
     return wide.astype(np.float32)
 
 
-def _as_times(times: Any, dt: float | None, lengths: list[int]) -> list[np.ndarray]:  # noqa: ANN401
+def _as_times(times: Any, dt: float | None, lengths: list[int]) -> list[np.ndarray]:
     if times is None:
         step = 1.0 if dt is None else float(dt)
         if not (np.isfinite(step) and step > 0):
@@ -349,16 +350,16 @@ def _as_times(times: Any, dt: float | None, lengths: list[int]) -> list[np.ndarr
     return out
 
 
-def _as_context(context: Any, lengths: list[int]) -> np.ndarray:  # noqa: ANN401
+def _as_context(context: Any, lengths: list[int]) -> np.ndarray:
     if len(context) != len(lengths):
         raise ValueError(f"`context` must hold one entry per path. Got {len(context)} for {len(lengths)} paths.")
-    rows = []
+    rows: list[np.ndarray] = []
     for i, (entry, n) in enumerate(zip(context, lengths)):
         array = np.asarray(entry, dtype=np.float32)
         array = np.broadcast_to(array, (n, len(array))) if array.ndim == 1 else array
         if array.ndim != 2 or len(array) != n or array.shape[1] != (rows[0].shape[1] if rows else array.shape[1]):
             raise ValueError(
-                f"`context` must have shape (C,) or (T, C) for each path. Got context[{i}] of shape {np.shape(entry)} for {n} observations."
+                f"`context` must be (C,) or (T, C) for each path. Got shape {np.shape(entry)} in context[{i}] for {n} observations."
             )
         if not np.isfinite(array).all():
             raise ValueError(f"`context` must be finite. Got a missing value in context[{i}]. Fill it first.")

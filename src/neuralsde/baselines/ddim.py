@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ class DDIM(NextStateModel):
             from diffusers import DDIMScheduler
         except ImportError:
             raise ValueError("DDIM needs diffusers: pip install 'neuralsde[baselines]'.") from None
-        self.scheduler = DDIMScheduler(
+        self.scheduler: Any = DDIMScheduler(
             num_train_timesteps=config.num_train_timesteps,
             beta_schedule=config.beta_schedule,
             prediction_type=config.prediction,

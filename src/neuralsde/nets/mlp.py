@@ -42,7 +42,7 @@ class MLP(nn.Module):
 
     def forward(
         self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, B *S]:
+    ) -> Float[Tensor, "B *S"]:
         x = state.flatten(1)
         if condition is not None:
             x = torch.cat([x, condition], dim=1)

@@ -7,6 +7,7 @@ authors' published checkpoints take the branches 13 : 87 (distance 0.0075, fork 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 from neuralsde.config import (
     BranchingConfig,
@@ -87,13 +88,11 @@ def comparison() -> dict[str, Experiment]:
         rows[f"NSDE, density {density}"] = at_density(neural_sde(), density)
         rows[f"NSDE, paper's choices, density {density}"] = at_density(paper(), density)
         for name, rival in (("DDIM", ddim()), ("Rectified Flow", rectified_flow())):
-            for target in ("next", "increment"):
+            for target, words in (("next", "next state"), ("increment", "increment")):
                 for noise in (0.0, NOISE):
-                    model = replace(rival.model, target=target, noise=noise)
-                    label = f"{name} ({target} state{', noisy input' if noise else ''}), density {density}"
-                    rows[label.replace("increment state", "increment")] = at_density(
-                        replace(rival, model=model), density
-                    )
+                    model: Any = replace(cast("Any", rival.model), target=target, noise=noise)
+                    label = f"{name} ({words}{', noisy input' if noise else ''}), density {density}"
+                    rows[label] = at_density(replace(rival, model=model), density)
     rows["NSDE, three branches"] = three_branches()
     rows["NSDE, 60° fork"] = wide_fork()
     return rows
