@@ -23,6 +23,9 @@ from torch import Tensor
 from neuralsde.config import RunError
 from neuralsde.models import read_tensors
 
+RECORD = {"step", "train", "model", "data"}
+"""What state.json must hold."""
+
 
 @dataclass
 class Checkpoint:
@@ -36,7 +39,7 @@ class Checkpoint:
     optimiser: dict[str, Tensor]
     """Moments and counts, as 'parameter/moment'."""
     record: dict[str, Any]
-    """The training config and the number of transitions, to refuse a resume that would not be the same run."""
+    """The settings and a fingerprint of the data, to refuse a resume that would not be the same run."""
 
 
 class CheckpointError(RunError):
@@ -66,7 +69,8 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
             new = Path(tempfile.mkdtemp(prefix=".writing-", dir=self.folder))
             for name in ("weights", "average", "optimiser"):
-                tensors = {k: v.detach().cpu().contiguous() for k, v in getattr(checkpoint, name).items()}
+                # Copies: nets may share a tensor between layers, and safetensors refuses shared memory.
+                tensors = {k: v.detach().cpu().clone() for k, v in getattr(checkpoint, name).items()}
                 save_file(tensors, new / f"{name}.safetensors")
             text = json.dumps({"step": checkpoint.step, **checkpoint.record}, indent=2) + "\n"
             (new / "state.json").write_text(text, encoding="utf-8")
@@ -91,7 +95,9 @@ class Checkpoints:
         """Read one."""
         try:
             record = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError) as error:
-            raise CheckpointError(f"{folder} is damaged: {error}. Delete it to resume from the one before.") from None
-        tensors = {n: read_tensors(folder / f"{n}.safetensors") for n in ("weights", "average", "optimiser")}
-        return Checkpoint(step=record.pop("step"), record=record, **tensors)
+            if not isinstance(record, dict) or not record.keys() >= RECORD:
+                raise ValueError("state.json is not of this version.")
+            tensors = {n: read_tensors(folder / f"{n}.safetensors") for n in ("weights", "average", "optimiser")}
+            return Checkpoint(step=record.pop("step"), record=record, **tensors)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{folder} is damaged: {error} Delete it to resume from the one before.") from None

@@ -144,7 +144,7 @@ class Evaluate:
         model, experiment = load_run(self.run_dir)
         task = dataclasses.replace(experiment.task, num_paths=self.num_paths)
         train = dataclasses.replace(experiment.train, seed=self.seed)
-        print(json.dumps(evaluate(model, dataclasses.replace(experiment, task=task, train=train)), indent=1))
+        print(json.dumps(evaluate(model, dataclasses.replace(experiment, task=task, train=train))[0], indent=1))
 
 
 @dataclass(frozen=True)
@@ -285,11 +285,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point: one line for what went wrong, no traceback for what a user can mend."""
     try:
         _dispatch(sys.argv[1:] if arguments is None else arguments)
-    except (ValueError, RunError) as error:
+    except (ValueError, OSError, RunError) as error:
         print(f"nsde: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as stop:
-        print(f"\nnsde: {stop or 'Stopped.'}", file=sys.stderr)
+        print(f"\nnsde: {str(stop) or 'Stopped.'}", file=sys.stderr)
         raise SystemExit(130) from None
 
 

@@ -157,6 +157,7 @@ class NextStateConfig(ModelSettings):
 
     def __post_init__(self) -> None:
         _check(self.num_steps >= 1, f"`num_steps` must be at least 1. Got {self.num_steps=}.")
+        _check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
         _check(self.noise >= 0, f"`noise` must not be negative. Got {self.noise=}.")
 
 
@@ -230,6 +231,7 @@ class TrainConfig:
         _check(0 <= self.ema < 1, f"`ema` must be within [0, 1). Got {self.ema=}.")
         _check(0 <= self.val_fraction < 1, f"`val_fraction` must be within [0, 1). Got {self.val_fraction=}.")
         _check(0 <= self.warmup < 1, f"`warmup` is a share of the steps in [0, 1). Got {self.warmup=}.")
+        _check(0 <= self.final_lr <= 1, f"`final_lr` is a share of `lr` within [0, 1]. Got {self.final_lr=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,6 +298,8 @@ def from_dict(cls: type[T], values: Any, where: str = "") -> T:
                 near = difflib.get_close_matches(str(key), names, 1)
                 hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join(names)}."
                 raise ValueError(f"Unknown key `{where}{'.' if where else ''}{key}` for {cls.__name__}. {hint}")
+        missing = [f.name for f in dataclasses.fields(cls) if f.name not in values and _required(f)]
+        _check(not missing, f"`{where or cls.__name__}` lacks {', '.join(missing)}.")
         prefix = f"{where}." if where else ""
         return cls(**{k: from_dict(hints[k], v, prefix + k) for k, v in values.items()})
     if get_origin(cls) is tuple:
@@ -304,10 +308,17 @@ def from_dict(cls: type[T], values: Any, where: str = "") -> T:
     if get_origin(cls) is Literal:
         _check(values in get_args(cls), f"`{where}` must be one of {list(get_args(cls))}. Got {values!r}.")
         return values
-    if cls is float and isinstance(values, int) and not isinstance(values, bool):
-        return float(values)  # type: ignore[return-value]
+    if cls is float and isinstance(values, (int, str)) and not isinstance(values, bool):
+        try:  # YAML reads 1e-3, without a point, as text
+            return float(values)  # type: ignore[return-value]
+        except ValueError:
+            pass
     _check(type(values) is cls, f"`{where}` must be of type {getattr(cls, '__name__', cls)}. Got {values!r}.")
     return values
+
+
+def _required(f: dataclasses.Field[Any]) -> bool:
+    return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
 
 
 def _from_union(cls: Any, values: Any, where: str) -> Any:
@@ -342,6 +353,6 @@ def load_yaml(cls: type[T], path: Path) -> T:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"There is no config file {path}. A run folder holds one as config.yaml.") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}.") from None
     return from_dict(cls, values)

@@ -10,26 +10,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from neuralsde import compare, plots
-from neuralsde.config import BranchingConfig, Experiment, Sampler
+from neuralsde.config import BranchingConfig, Sampler
 from neuralsde.experiment import load_run, provenance, write_results
 from neuralsde.method import NeuralSDE
 from neuralsde.recipes import branching as recipes
-from neuralsde.sequence import SequenceModel, writable_folder
+from neuralsde.sequence import writable_folder
 from neuralsde.tasks import branching
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import Tensor
 
 DENSITIES = (1, 10)
-ABLATION = {
+METHODS = {"NSDE": recipes.neural_sde, "DDIM": recipes.ddim, "Rectified Flow": recipes.rectified_flow}
+ABLATION: dict[str, Sampler | None] = {
     "Flow": Sampler(diffusion=0.0, balance=0.0),
     "Flow + diffusion": Sampler(balance=0.0),
     "Flow + denoiser": Sampler(diffusion=0.0, balance=0.0, pull=1.0),
-    "Flow + diffusion + denoiser": Sampler(balance=0.0, pull=1.0),
+    "Flow + diffusion + denoiser": None,
 }
-"""The paper's four panels as sampler settings of one trained model."""
+"""The paper's four panels as sampler settings of one trained model; None is the model's own."""
 
 
 def panel(paths: Tensor, task: BranchingConfig) -> plots.PathPanel:
@@ -37,19 +41,22 @@ def panel(paths: Tensor, task: BranchingConfig) -> plots.PathPanel:
     return plots.PathPanel(paths.numpy(), branching.branch_of(paths, task).numpy(), branching.truth(task).numpy())
 
 
-def ablation_figure(model: NeuralSDE, task: BranchingConfig, *, num_paths: int, seed: int) -> Figure:
-    """The four panels with the drift that each of them follows."""
-    import torch
-
+def ablation_figure(model: NeuralSDE, task: BranchingConfig, paths: Tensor, *, seed: int) -> Figure:
+    """The four panels with the drift that each of them follows; `paths` are those of the whole model."""
     x, y = torch.meshgrid(torch.linspace(0, 9.6, 33), torch.linspace(-3.2, 3.2, 23), indexing="ij")
     points = torch.stack([x.flatten(), y.flatten()], dim=1)
-    near = branching.distance(points, task) < 0.5  # elsewhere the nets saw no data and their values mean nothing
-    points = points[near]
+    points = points[branching.distance(points, task) < 0.5]  # elsewhere the nets saw no data and mean nothing
     entries = []
     for title, sampler in ABLATION.items():
         drift, noise = model.fields(points, sampler=sampler)
-        shown = panel(branching.draw(model, task, num_paths=num_paths, seed=seed, sampler=sampler), task)
-        entries.append(plots.FieldPanel(title, shown, points.numpy(), drift.numpy(), noise.norm(dim=1).numpy()))
+        if sampler is not None:  # without noise all paths are one
+            num = len(paths) if sampler.diffusion else 1
+            shown = branching.draw(model, task, num_paths=num, seed=seed, sampler=sampler)
+        else:
+            shown = paths
+        entries.append(
+            plots.FieldPanel(title, panel(shown, task), points.numpy(), drift.numpy(), noise.norm(dim=1).numpy())
+        )
     return plots.field_grid(entries)
 
 
@@ -62,52 +69,36 @@ def run_demo(
     shutil.rmtree(folder / "models", ignore_errors=True)
     jobs = []
     for density in reversed(DENSITIES):  # the longest first
-        for name, run in (
-            ("NSDE", recipes.neural_sde()),
-            ("DDIM", recipes.ddim()),
-            ("Rectified Flow", recipes.rectified_flow()),
-        ):
-            run = recipes.at_density(run, density)
+        for name, recipe in METHODS.items():
+            run = recipes.at_density(recipe(), density)
             train = replace(run.train, seed=seed, progress=False, steps=steps or run.train.steps)
             run = replace(run, train=train, task=replace(run.task, num_paths=num_paths))
-            jobs.append(
-                (f"{name}, density {density}", run, str(folder / "models" / f"{name}-{density}".replace(" ", "-")))
-            )
-    print(
-        f"Training {len(jobs)} models ({', '.join(label for label, _, _ in jobs)}) with {num_workers} processes.",
-        flush=True,
-    )
+            jobs.append((f"{name}, density {density}", run, str(folder / "models" / f"{name}-{density}")))
+    print(f"Training {len(jobs)} models, {num_workers} at a time; a few minutes.", flush=True)
     runs: list[dict[str, Any]] = []
     for label, _, scores in compare.run_all(jobs, num_workers):
         print(f"  {label}: trained in {scores['train_seconds']:.0f} s", flush=True)
         runs.append({"label": label, "seed": seed, "scores": scores})
-    order = [f"{name}, density {d}" for d in DENSITIES for name in ("NSDE", "DDIM", "Rectified Flow")]
+    order = [f"{name}, density {d}" for d in DENSITIES for name in METHODS]
     runs.sort(key=lambda r: order.index(r["label"]))
     values = {"summary": {r["label"]: compare.summarise([r]) for r in runs}, "runs": runs}
 
     print("Drawing.", flush=True)
-    trained = {label: load_run(run_dir) for label, _, run_dir in jobs if run_dir}
+    experiments = {label: experiment for label, experiment, _ in jobs}
+    drawn = {label: torch.from_numpy(np.load(Path(run_dir) / "paths.npz")["paths"]) for label, _, run_dir in jobs}
     grid = {
-        f"density {d}": {
-            name: _draw_panel(*trained[f"{name}, density {d}"], num_paths=num_paths)
-            for name in ("NSDE", "DDIM", "Rectified Flow")
-        }
+        f"density {d}": {n: panel(drawn[f"{n}, density {d}"], experiments[f"{n}, density {d}"].task) for n in METHODS}
         for d in DENSITIES
     }
     plots.path_grid(grid).savefig(folder / "density.png")
-    model, experiment = trained["NSDE, density 10"]
+    label = f"NSDE, density {DENSITIES[-1]}"
+    model, experiment = load_run(folder / "models" / f"NSDE-{DENSITIES[-1]}")
     assert isinstance(model, NeuralSDE)
-    ablation_figure(model, experiment.task, num_paths=num_paths, seed=seed).savefig(folder / "ablation.png")
+    ablation_figure(model, experiment.task, drawn[label], seed=seed).savefig(folder / "ablation.png")
     seconds = time.perf_counter() - began
     write_results(folder / "results.json", {**provenance(), "seconds": round(seconds, 1), **values})
     (folder / "report.html").write_text(report(folder, values, seconds), encoding="utf-8")
     return values
-
-
-def _draw_panel(model: SequenceModel, experiment: Experiment, *, num_paths: int) -> plots.PathPanel:
-    return panel(
-        branching.draw(model, experiment.task, num_paths=num_paths, seed=experiment.train.seed), experiment.task
-    )
 
 
 def report(folder: Path, values: dict[str, Any], seconds: float) -> str:

@@ -12,13 +12,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from neuralsde.config import Experiment, save_yaml, to_dict
 from neuralsde.models import build, load
 from neuralsde.sequence import SequenceModel, writable_folder
 from neuralsde.tasks import branching
 from neuralsde.train import fit
+
+NUM_KEPT = 200
+"""Scored paths kept in the run folder."""
 
 
 @dataclass(frozen=True)
@@ -67,35 +72,36 @@ def _cpu() -> str:
 
 def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *, resume: bool = False) -> Outcome:
     """Train and score one experiment; with `run_dir`, leave config.yaml, metrics, checkpoints, the model and results.json."""
+    if experiment.model.history != 1:
+        raise ValueError(f"This task starts from one state: `history` must be 1. Got {experiment.model.history}.")
     folder = None if run_dir is None else writable_folder(run_dir)
     if folder is not None:
         if not resume and (folder / "checkpoints").exists():
             raise ValueError(f"{folder} already holds a run. Pass --resume to go on with it, or another --output.")
-        save_yaml(experiment, folder / "config.yaml")
-    pairs = branching.data(experiment.task).transitions(lag=experiment.task.lag)
-    model = build(experiment.model, pairs, seed=experiment.train.seed)
+        if not (folder / "checkpoints").exists():  # a resumed run keeps its record: fit may yet refuse the changes
+            save_yaml(experiment, folder / "config.yaml")
+    data = branching.data(experiment.task)
+    model = build(experiment.model, data.transitions(lag=experiment.task.lag), seed=experiment.train.seed)
     began = time.perf_counter()
-    fit(model, pairs, config=experiment.train, run_dir=folder, resume=resume)
+    fit(model, data, config=experiment.train, run_dir=folder, resume=resume)
     seconds = time.perf_counter() - began
-    results = evaluate(model, experiment) | {"train_seconds": round(seconds, 2)}
+    scores, paths = evaluate(model, experiment)
+    results = scores | {"train_seconds": round(seconds, 2)}
     if folder is not None:
+        np.savez_compressed(folder / "paths.npz", paths=paths[:NUM_KEPT].numpy())
         model.save_pretrained(folder / "model")
         write_results(folder / "results.json", {"experiment": to_dict(experiment), **provenance(), "scores": results})
     return Outcome(model, results)
 
 
-def evaluate(model: SequenceModel, experiment: Experiment) -> dict[str, Any]:
-    """The task's scores of a trained model."""
+def evaluate(model: SequenceModel, experiment: Experiment) -> tuple[dict[str, Any], Tensor]:
+    """The task's scores of a trained model, and the paths that were scored."""
     began = time.perf_counter()
     paths = branching.draw(model, experiment.task, seed=experiment.train.seed)
     seconds = time.perf_counter() - began
     scores = branching.evaluate(paths, experiment.task)
-    return {
-        **scores,
-        "num_paths": len(paths),
-        "network_passes": sum(model.nfe.values()),
-        "sample_seconds": round(seconds, 2),
-    }
+    counts = {"num_paths": len(paths), "network_passes": sum(model.nfe.values()), "sample_seconds": round(seconds, 2)}
+    return scores | counts, paths
 
 
 def load_run(run_dir: str | os.PathLike[str]) -> tuple[SequenceModel, Experiment]:

@@ -74,7 +74,7 @@ def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dic
         names = ["flow"] + [n for n in ("diffusion", "denoiser", "alpha") if getattr(config, n)]
         size = context_size + config.time_input
         return {n: MLP(config.net, shape, history=config.history, condition_size=size) for n in names}
-    size = context_size + EMBEDDING + math.prod(shape)
+    size = context_size + config.time_input + EMBEDDING + math.prod(shape)
     return {"net": MLP(config.net, shape, history=config.history, condition_size=size)}
 
 
@@ -83,7 +83,7 @@ def matched(config: NextStateConfig, to: NeuralSDEConfig, shape: tuple[int, ...]
     from dataclasses import replace
 
     budget = sum(map(num_parameters, _nets(to, shape, 0).values()))
-    size = EMBEDDING + math.prod(shape)
+    size = config.time_input + EMBEDDING + math.prod(shape)
     return replace(config, net=widened(config.net, budget, shape, history=config.history, condition_size=size))
 
 

@@ -68,7 +68,7 @@ class Noise:
         self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = 0
     ) -> Float[Tensor, "B ..."]:
         """Uniform numbers in the open interval (0, 1), float64, of shape (B, *shape), or (B, M, *shape) for M steps."""
-        return (_shift(self._bits(step, shape, stream), 11).double() + 0.5) * 2.0**-53
+        return (_shift(self._bits(step, shape, stream), 12).double() + 0.5) * 2.0**-52  # exact: never rounds up to 1
 
     def normal(
         self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = 0

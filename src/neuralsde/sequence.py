@@ -14,7 +14,8 @@ import json
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -97,6 +98,10 @@ class Scale(nn.Module):
         """The inverse of `states`."""
         return u * self.std + self.mean
 
+    def steps(self, dt: Float[Tensor, " B"]) -> Tensor:
+        """Raw time differences in reference steps, shaped to broadcast against states."""
+        return (dt / self.step).reshape(-1, *[1] * len(self.shape))
+
     def box(self, ranges: float) -> tuple[Tensor, Tensor]:
         """The data's range widened by `ranges` times its width on both sides, in units of the scale."""
         low, high = self.states(self.low), self.states(self.high)
@@ -111,6 +116,17 @@ class Scale(nn.Module):
         if time is not None:
             parts.append(time[:, None].float())
         return torch.cat(parts, dim=1) if parts else None
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in evaluation mode (no dropout), for a while."""
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)
 
 
 class SequenceModel(nn.Module, ABC):
@@ -212,9 +228,7 @@ class SequenceModel(nn.Module, ABC):
         if chunk is None:
             chunk = max(1, MAX_CHUNK_ELEMENTS // (u[0, 0].numel() * grid.time.shape[1]))
 
-        was_training, saved = self.training, self.sampler
-        self.eval()
-        self.sampler = sampler
+        saved, self.sampler = self.sampler, sampler
         out = []
         try:
             for first in range(0, len(u), chunk):
@@ -222,10 +236,10 @@ class SequenceModel(nn.Module, ABC):
                 own = grid if len(grid.time) == 1 else Grid(grid.time[rows], grid.interval[rows], grid.output[rows])
                 self.nfe = {}
                 advance = self._advance_in(keys[rows], start[rows, 0], None if ctx is None else ctx[rows], own)
-                out.append(integrate(advance, u[rows], own, keys[rows], box=box))
+                with evaluating(self):
+                    out.append(integrate(advance, u[rows], own, keys[rows], box=box))
         finally:
             self.sampler = saved
-            self.train(was_training)
         paths = self.scale.raw(torch.cat(out)).reshape(batch, num_paths, num_times, *self.scale.shape)
         paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
         return paths
@@ -273,8 +287,9 @@ class SequenceModel(nn.Module, ABC):
             raise ValueError(
                 f"`times` must have shape (T,) or (B, T) with T >= 2 and B={len(x)}. Got {tuple(t.shape)}."
             )
-        if not bool((t.diff(dim=1) > 0).all()):
-            row, k = (int(i) for i in (~(t.diff(dim=1) > 0)).nonzero()[0])
+        good = (t.diff(dim=1) > 0) & torch.isfinite(t.diff(dim=1))
+        if not bool(good.all()):
+            row, k = (int(i) for i in (~good).nonzero()[0])
             before, after = float(t[row, k]), float(t[row, k + 1])
             raise ValueError(
                 f"`times` must increase and be finite. Got times[{row}][{k + 1}]={after} after {before}. Sort them."
@@ -301,10 +316,8 @@ class SequenceModel(nn.Module, ABC):
     @torch.no_grad()
     def log_prob(self, data: Transition | Trajectories, *, batch_size: int = 8192) -> Float[Tensor, " B"]:
         """Log density of each transition of a batch, or the sum over consecutive observations for each path."""
-        was_training = self.training
-        self.eval()
         self.nfe = {}
-        try:
+        with evaluating(self):
             if isinstance(data, Transition):
                 return self.transition_log_prob(data)
             pairs = data.transitions(history=self.config.history).to(self.scale.mean.device)
@@ -314,8 +327,6 @@ class SequenceModel(nn.Module, ABC):
                 self.nfe = {}
                 total.index_add_(0, pairs.path[rows], self.transition_log_prob(pairs[rows]).double())
             return total.float()
-        finally:
-            self.train(was_training)
 
     # Files
 

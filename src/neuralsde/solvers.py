@@ -18,20 +18,38 @@ from torch import Tensor
 from neuralsde.config import RunError
 from neuralsde.noise import Noise
 
+EXACT_UP_TO = 32
+"""Dimensions up to which "auto" computes g dg exactly."""
+
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Values of the SDE at one point: a, g, and the diagonal of g dg/dx where it was asked for."""
+    """Values of the SDE at one point: a, g, and the diagonal of g dg/dx, which may be 0 where it was not asked for."""
 
     drift: Float[Tensor, "P *S"]
     diffusion: Float[Tensor, "P *S"]
-    correction: Float[Tensor, "P *S"] | None = None
+    correction: Float[Tensor, "P *S"]
 
 
 class SDE(Protocol):
     """An Ito SDE as the schemes see it."""
 
     def __call__(self, x: Tensor, t: Tensor, *, correction: bool) -> Coefficients: ...
+
+
+def diagonal_slope(y: Tensor, x: Tensor, how: str, signs: Callable[[], Tensor]) -> tuple[Tensor, int]:
+    """The diagonal dy_i/dx_i of y(x), both (P, *S), and the backward passes it took.
+
+    Exact, with one pass per dimension, or by one Hutchinson probe of random signs; "auto" is exact in few dimensions.
+    """
+    y = y + 0 * x  # y may be constant
+    size = y[0].numel()
+    if how == "probe" or (how == "auto" and size > EXACT_UP_TO):
+        v = signs()
+        return torch.autograd.grad((y * v).sum(), x)[0] * v, 1
+    flat = y.flatten(1)
+    slopes = [torch.autograd.grad(flat[:, i].sum(), x, retain_graph=True)[0].flatten(1)[:, i] for i in range(size)]
+    return torch.stack(slopes, dim=1).reshape(x.shape), size
 
 
 def euler(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
@@ -43,7 +61,6 @@ def euler(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
 def milstein(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
     """Milstein for diagonal noise: strong order 1."""
     c = sde(x, t, correction=True)
-    assert c.correction is not None
     return x + c.drift * dt + c.diffusion * dw + 0.5 * c.correction * (dw**2 - dt)
 
 
@@ -53,10 +70,8 @@ def heun(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
     The trapezoidal rule converges to the Stratonovich solution, so it is given the drift in that form, a - g dg / 2.
     """
     c0 = sde(x, t, correction=True)
-    assert c0.correction is not None
     a0 = c0.drift - 0.5 * c0.correction
     c1 = sde(x + a0 * dt + c0.diffusion * dw, t + dt.reshape(t.shape), correction=True)
-    assert c1.correction is not None
     a1 = c1.drift - 0.5 * c1.correction
     return x + 0.5 * (a0 + a1) * dt + 0.5 * (c0.diffusion + c1.diffusion) * dw
 
@@ -83,9 +98,9 @@ class Grid:
         output = torch.cat([torch.zeros_like(ends[:, :1]), ends], dim=1)
         m = torch.arange(int(ends[:, -1].max()) + 1, device=times.device).repeat(len(times), 1)
         interval = torch.searchsorted(ends, m, right=True).clamp(max=gaps.shape[1] - 1)
-        share = (m - output.gather(1, interval)) / steps.gather(1, interval)
-        time = times.gather(1, interval) + share.clamp(max=1) * gaps.gather(1, interval)
-        time.scatter_(1, output, times)  # no rounding at the output times
+        share = (m - output.gather(1, interval)).to(times.dtype) / steps.gather(1, interval)
+        time = times.gather(1, interval) + share * gaps.gather(1, interval)
+        time = torch.where(m < ends[:, -1:], time, times[:, -1:])  # shorter rows wait, exactly, at their last time
         return cls(time=time, interval=interval[:, :-1], output=output)
 
 
@@ -147,7 +162,7 @@ def integrate(
         if num_slots == 1:
             return record[:, :0]
         query = t[:, None] - back
-        right = torch.searchsorted(knots, query).clamp(1, knots.shape[1] - 1)
+        right = torch.searchsorted(knots, query).clamp(1, num_slots - 1 + m)  # at most the newest state, that of step m
         t0, t1 = knots.gather(1, right - 1), knots.gather(1, right)
         weight = ((query - t0) / (t1 - t0).clamp(min=1e-12)).clamp(0, 1).to(record.dtype)
         rows = torch.arange(num_paths, device=t.device)[:, None]

@@ -6,6 +6,7 @@ processes share a batch row by row, and a resumed run repeats the numbers of an 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -30,9 +31,10 @@ from neuralsde.trajectories import Trajectories, Transitions
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-FREE_TO_CHANGE = {"progress", "log_every", "checkpoint_every", "keep", "trackers", "val_every", "cpu"}
+FREE_TO_CHANGE = {"progress", "log_every", "checkpoint_every", "keep", "trackers", "val_every", "cpu", "sampler"}
 """Settings that a resumed run may change: they do not touch the numbers."""
 VALIDATION_SIZE = 8_192
+FINGERPRINT_SIZE = 4_096
 
 
 class NonFiniteLoss(RunError):
@@ -57,12 +59,11 @@ def trained_parts(config: TrainConfig, step: int, parts: list[str]) -> list[str]
     """The parts whose losses count in this step."""
     if not config.stages:
         return parts
-    length = math.ceil(config.steps / len(config.stages))
-    chosen = config.stages[step // length].split("+")
-    for name in chosen:
+    for name in "+".join(config.stages).split("+"):
         if name not in parts:
             raise ValueError(f"`stages` names {name!r}, but this model trains {parts}. Got {config.stages=}.")
-    return chosen
+    length = math.ceil(config.steps / len(config.stages))
+    return config.stages[step // length].split("+")
 
 
 class Average:
@@ -94,6 +95,13 @@ class Average:
             torch._foreach_copy_(self.parameters, last)
 
 
+def _fingerprint(data: Transitions) -> str:
+    """Of evenly spread transitions: enough to notice that a run is resumed on other data."""
+    some = data.spread(FINGERPRINT_SIZE)
+    parts = (t.cpu().numpy().tobytes() for t in (some.history, some.next, some.dt, some.context) if t is not None)
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
 def fit(
     model: SequenceModel,
     data: Trajectories | Transitions,
@@ -117,12 +125,19 @@ def fit(
     config = replace(config or TrainConfig(), **settings)
     if resume and run_dir is None:
         raise ValueError("`resume=True` needs the `run_dir` of the run to go on with.")
+    if config.trackers and run_dir is None:
+        raise ValueError(f"`trackers` need a `run_dir` to write to. Got {config.trackers=}.")
     if val is None and config.val_fraction > 0:
         if not isinstance(data, Trajectories):
             raise ValueError("`val_fraction` splits by path, and needs Trajectories. Pass `val` instead.")
         data, val = data.split(config.val_fraction, seed=config.seed)
     folder = None if run_dir is None else writable_folder(run_dir)
-    return _Loop(model, _pairs(model, data), None if val is None else _pairs(model, val), config, folder, resume).run()
+    pairs, others = _pairs(model, data), None if val is None else _pairs(model, val)
+    try:
+        return _Loop(model, pairs, others, config, folder, resume).run()
+    finally:
+        for mark in ("forward", "_original_forward", "_is_accelerate_prepared"):  # or a second fit would inherit them
+            model.__dict__.pop(mark, None)
 
 
 def _pairs(model: SequenceModel, data: Trajectories | Transitions) -> Transitions:
@@ -153,14 +168,20 @@ class _Loop:
         self.data = data.to(device)
         self.val = None if val is None else val.to(device).spread(VALIDATION_SIZE)
         model.to(device).train()
-        self.dropout = any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules())
         self.groups = model.parameter_groups()
         fused = device.type in ("cpu", "cuda")
         optimiser = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
         self.wrapped, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.average = Average(model, config.ema)
         self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints", config.keep)
-        self.record = {"train": to_dict(config), "transitions": len(data), "processes": self.accelerator.num_processes}
+        if self.checkpoints is not None and not resume and self.checkpoints.list():
+            raise ValueError(f"{folder} already holds a run. Pass resume=True to go on with it, or another folder.")
+        self.record = {
+            "train": to_dict(config),
+            "model": to_dict(model.config),
+            "data": {"num_transitions": len(data), "fingerprint": _fingerprint(data)},
+            "num_processes": self.accelerator.num_processes,
+        }
         self.rows = torch.arange(
             self.accelerator.process_index, config.batch_size, self.accelerator.num_processes, device=device
         )
@@ -199,13 +220,15 @@ class _Loop:
                     raise Interrupted(self._farewell(done))
         if config.trackers:
             self.accelerator.end_training()
-        if config.ema > 0:
-            self.average.apply()
+        self.average.apply()
         return self.model.eval()
 
     def _step(self, step: int) -> dict[str, Tensor]:
-        if self.dropout:
-            torch.manual_seed((self.config.seed * 1_000_003 + step) * 1_009 + self.accelerator.process_index)
+        # For dropout and nets of the caller's own, which know no other generator
+        seed = (self.config.seed * 1_000_003 + step) * 1_009 + self.accelerator.process_index
+        torch.default_generator.manual_seed(seed)
+        if self.accelerator.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
         noise = Noise.for_step(self.config.seed, step, self.rows)
         losses = self.wrapped(self.data.batch(noise), noise)
         if self.accelerator.device.type == "cpu":  # on an accelerator the check waits until the next log line
@@ -219,8 +242,7 @@ class _Loop:
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.config, step)
         self.optimiser.step()
-        if self.config.ema > 0:
-            self.average.update(step)
+        self.average.update(step)
         return losses
 
     @torch.no_grad()
@@ -243,18 +265,22 @@ class _Loop:
             with self.metrics.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({**line, "steps_per_second": round(rate, 2)}) + "\n")
 
-    def _require_finite(self, values: Tensor, names: list[str], step: int) -> None:
+    def _require_finite(self, values: Tensor, names: list[str], step: int, what: str = "loss") -> None:
         if bool(torch.isfinite(values).all()):
             return
         part = names[int((~torch.isfinite(values)).nonzero()[0])]
         last = [] if self.checkpoints is None else self.checkpoints.list()
         kept = f"The last good checkpoint is {last[-1]}" if last else "There is no checkpoint yet"
-        at = f"at step {step + 1}" if self.accelerator.device.type == "cpu" else f"by step {step + 1}"
+        exact = what == "loss" and self.accelerator.device.type == "cpu"
         raise NonFiniteLoss(
-            f"The loss of `{part}` is not finite {at}. {kept}. Try a lower `lr`, and look for outliers in the data."
+            f"The {what} of `{part}` is not finite {'at' if exact else 'by'} step {step + 1}. {kept}. "
+            f"Try a lower `lr`, and look for outliers in the data."
         )
 
     def _save(self, done: int) -> None:
+        zero = torch.zeros((), device=self.accelerator.device)
+        sizes = [sum((p.detach().abs().sum() for p in ps), zero) for ps in self.groups.values()]
+        self._require_finite(torch.stack(sizes), list(self.groups), done - 1, what="gradient")
         if not self.main:
             return
         assert self.checkpoints is not None
@@ -273,16 +299,15 @@ class _Loop:
         if not found:
             return 0
         checkpoint = self.checkpoints.load(found[-1])
-        before, now = checkpoint.record["train"], self.record["train"]
-        for key in now:
-            if key not in FREE_TO_CHANGE and before.get(key) != now[key]:
-                raise ValueError(
-                    f"Cannot resume {found[-1]} with another `{key}`: it ran with {before.get(key)!r}. Got {now[key]!r}."
-                )
-        if checkpoint.record["transitions"] != self.record["transitions"]:
-            raise ValueError(
-                f"Cannot resume {found[-1]} on other data: it had {checkpoint.record['transitions']} transitions. Got {self.record['transitions']}."
-            )
+        for section in ("train", "model"):
+            before, now = checkpoint.record[section], self.record[section]
+            for key in now:
+                if key not in FREE_TO_CHANGE and before.get(key) != now[key]:
+                    was = f"it ran with {before.get(key)!r}"
+                    raise ValueError(f"Cannot resume {found[-1]} with another `{key}`: {was}. Got {now[key]!r}.")
+        before, now = checkpoint.record["data"], self.record["data"]
+        if before != now:
+            raise ValueError(f"Cannot resume {found[-1]} on other data: it had {before}. Got {now}.")
         self.model.load_state_dict(checkpoint.weights)
         with torch.no_grad():
             for name, value in zip(self.average.names, self.average.values):

@@ -10,6 +10,7 @@ physical time later, with its true dt. Lagged transitions overlap: train on them
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -92,6 +93,10 @@ class Trajectories:
         for name in [*columns, *context, *(n for n in (id, time) if n)]:
             if name not in frame.columns:
                 raise ValueError(f"The table has no column {name!r}. It has {', '.join(map(str, frame.columns))}.")
+        if id and frame[id].isna().any():
+            raise ValueError(
+                f"The column {id!r} must name the path of every row. Got missing values. Fill or drop them."
+            )
         groups = [g for _, g in frame.groupby(id, sort=False)] if id else [frame]
         if time:
             groups = [g.sort_values(time, kind="stable") for g in groups]
@@ -134,9 +139,12 @@ class Trajectories:
 
     def select(self, paths: Sequence[int]) -> Trajectories:
         """The given paths."""
-        rows = torch.cat([torch.arange(s.start, s.stop) for s in map(self._rows, paths)])
+        chosen = torch.as_tensor(paths, device=self.lengths.device)
+        lengths = self.lengths[chosen]
+        shift = (self.lengths.cumsum(0) - self.lengths)[chosen] - (lengths.cumsum(0) - lengths)
+        rows = torch.arange(int(lengths.sum()), device=lengths.device) + torch.repeat_interleave(shift, lengths)
         context = None if self.context is None else self.context[rows]
-        return Trajectories(self.states[rows], self.times[rows], self.lengths[torch.as_tensor(paths)], context)
+        return Trajectories(self.states[rows], self.times[rows], lengths, context)
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Trajectories, Trajectories]:
         """Split by path: the rest, and `fraction` of the paths (at least one), chosen by `seed`."""
@@ -153,16 +161,17 @@ class Trajectories:
             lag: physical time between the two states (nearest observation); None pairs consecutive observations.
             history: slots of the state, spaced like the pairs.
         """
+        if lag is not None and not 0 < lag < math.inf:
+            raise ValueError(f"`lag` must be positive and finite. Got {lag=}. None pairs consecutive observations.")
+        if history < 1:
+            raise ValueError(f"`history` must be at least 1. Got {history=}.")
         device = self.states.device
         lengths = self.lengths
         path = torch.repeat_interleave(torch.arange(len(self), device=device), lengths)
         first = (lengths.cumsum(0) - lengths)[path]
         index = torch.arange(len(self.states), device=device)
-        here = index if lag is None else self._snap(index, path, first, lag, 0)
-        slots = [here] + [
-            index - k if lag is None else self._snap(index, path, first, lag, -k) for k in range(1, history)
-        ]
-        after = index + 1 if lag is None else self._snap(index, path, first, lag, 1)
+        slots = [index] + [index - k if lag is None else self._snap(path, first, lag, -k) for k in range(1, history)]
+        after = index + 1 if lag is None else self._snap(path, first, lag, 1)
         last = first + lengths[path] - 1
         valid = (after <= last) & (after > index)
         for newer, older in itertools.pairwise(slots):
@@ -183,12 +192,8 @@ class Trajectories:
         stacked = None if dense else torch.stack([s[valid] for s in reversed(slots)] + [after[valid]], dim=1)
         return Transitions(self, start, stacked, path[start], self.times[first[start]], lag)
 
-    def _snap(self, index: Tensor, path: Tensor, first: Tensor, lag: float, shift: int) -> Tensor:
-        """The observation of the same path nearest to `shift` lags later, or -1 / a number past the end where none is near."""
-        if lag <= 0:
-            raise ValueError(f"`lag` must be positive. Got {lag=}.")
-        if shift == 0:
-            return index
+    def _snap(self, path: Tensor, first: Tensor, lag: float, shift: int) -> Tensor:
+        """The observation of the same path nearest to `shift` lags later, -1 where none is near."""
         since = self.times - self.times[first]
         span = float(since.max()) + 2 * abs(shift) * lag + 1.0
         line = since + span * path  # one increasing line for all paths
@@ -257,8 +262,8 @@ class Transitions:
 
     def spread(self, num: int) -> Transition:
         """At most `num` transitions, evenly spread over the set: for statistics of the data."""
-        stride = max(1, len(self) // num)
-        return self[torch.arange(0, len(self), stride, device=self.start.device)[:num]]
+        num = min(num, len(self))
+        return self[torch.arange(num, device=self.start.device) * len(self) // num]
 
 
 # The door
@@ -279,10 +284,17 @@ def _as_list(values: Any, name: str) -> list[Any]:
     return list(values)
 
 
+def _as_array(values: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(f"`{name}` must have rows of one length. Got lists of several. Fill the gaps first.") from None
+
+
 def _as_states(path: Any, i: int) -> np.ndarray:
     if isinstance(path, Tensor):
         path = path.detach().cpu().numpy()
-    array = np.asarray(path)
+    array = _as_array(path, f"states[{i}]")
     if array.dtype == object or array.dtype.kind not in "fiub":
         raise ValueError(
             f"`states` must be numbers. Got states[{i}] of dtype {array.dtype}. Drop or encode text, dates and mixed columns."
@@ -327,15 +339,15 @@ def _as_times(times: Any, dt: float | None, lengths: list[int]) -> list[np.ndarr
         raise ValueError(f"`times` must hold one array per path. Got {len(rows)} for {len(lengths)} paths.")
     out = []
     for i, (row, n) in enumerate(zip(rows, lengths)):
+        if row.shape != (n,):
+            raise ValueError(
+                f"`times` must have one stamp per observation. Got times[{i}] of shape {row.shape} for {n} observations."
+            )
         if row.dtype.kind == "M":
             row = (row - row[0]) / np.timedelta64(1, "s")
         if row.dtype == object or row.dtype.kind not in "fiu":
             raise ValueError(f"`times` must be numbers or datetimes. Got times[{i}] of dtype {row.dtype}.")
         row = row.astype(np.float64)
-        if row.shape != (n,):
-            raise ValueError(
-                f"`times` must have one stamp per observation. Got times[{i}] of shape {row.shape} for {n} observations."
-            )
         bad = ~np.isfinite(row)
         if bad.any():
             k = int(np.argmax(bad))
@@ -355,7 +367,9 @@ def _as_context(context: Any, lengths: list[int]) -> np.ndarray:
         raise ValueError(f"`context` must hold one entry per path. Got {len(context)} for {len(lengths)} paths.")
     rows: list[np.ndarray] = []
     for i, (entry, n) in enumerate(zip(context, lengths)):
-        array = np.asarray(entry, dtype=np.float32)
+        array = _as_array(entry, f"context[{i}]")
+        if array.dtype == object or array.dtype.kind not in "fiub":
+            raise ValueError(f"`context` must be numbers. Got context[{i}] of dtype {array.dtype}. Encode it first.")
         array = np.broadcast_to(array, (n, len(array))) if array.ndim == 1 else array
         if array.ndim != 2 or len(array) != n or array.shape[1] != (rows[0].shape[1] if rows else array.shape[1]):
             raise ValueError(
@@ -363,5 +377,9 @@ def _as_context(context: Any, lengths: list[int]) -> np.ndarray:
             )
         if not np.isfinite(array).all():
             raise ValueError(f"`context` must be finite. Got a missing value in context[{i}]. Fill it first.")
-        rows.append(array)
+        if (np.abs(array) > LARGEST).any():
+            raise ValueError(
+                f"`context` must be at most {LARGEST:g} in magnitude. Got more in context[{i}]. Rescale it."
+            )
+        rows.append(array.astype(np.float32))
     return np.concatenate(rows)

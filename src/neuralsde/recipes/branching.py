@@ -26,8 +26,11 @@ TRAIN = TrainConfig(steps=2_000, batch_size=512, lr=2e-3, ema=0.995)
 
 
 def neural_sde() -> Experiment:
-    """NSDE at density 1. One setting serves both densities: the lag is fixed in physical time (docs: method, lag)."""
-    model = NeuralSDEConfig(tau="start", noise=NOISE, normalise="isotropic", sampler=Sampler(pull=1.0))
+    """NSDE at density 1. One setting serves both densities: the lag is fixed in physical time (docs: method, lag).
+
+    tau, lag and noise were chosen on seeds 10 to 15: half of the states at the start turns neither late nor early.
+    """
+    model = NeuralSDEConfig(tau=0.5, noise=NOISE, normalise="isotropic", sampler=Sampler(pull=1.0))
     return Experiment(name="branching", task=BranchingConfig(density=1, lag=2.0), model=model, train=TRAIN)
 
 
@@ -63,16 +66,19 @@ def paper() -> Experiment:
 
 
 def ddim() -> Experiment:
-    """DDIM of p(x_{t+1} | x_t), as large as f, g and d together. The paper: right at density 1, fails at 10."""
-    net = MLPConfig(width=223, depth=3)
-    model = DDIMConfig(net=net, noise=NOISE, normalise="isotropic")
+    """DDIM of p(x_{t+1} | x_t), as large as f, g and d together. The paper: right at density 1, fails at 10.
+
+    Tuned on seed 10 over lr (0.5, 1, 2)e-3, prediction (noise, sample, v), target (next state, increment), input noise.
+    """
+    net = MLPConfig(width=220, depth=3)
+    model = DDIMConfig(net=net, target="increment", prediction="v_prediction", normalise="isotropic")
     return Experiment(name="branching-ddim", task=BranchingConfig(density=1, lag=None), model=model, train=TRAIN)
 
 
 def rectified_flow() -> Experiment:
-    """Rectified Flow, likewise."""
+    """Rectified Flow, likewise (lr, target, input noise)."""
     run = ddim()
-    model = RectifiedFlowConfig(net=run.model.net, noise=NOISE, normalise="isotropic")
+    model = RectifiedFlowConfig(net=run.model.net, target="increment", normalise="isotropic")
     return replace(run, name="branching-rectified-flow", model=model)
 
 
@@ -93,6 +99,10 @@ def comparison() -> dict[str, Experiment]:
                     model: Any = replace(cast("Any", rival.model), target=target, noise=noise)
                     label = f"{name} ({words}{', noisy input' if noise else ''}), density {density}"
                     rows[label] = at_density(replace(rival, model=model), density)
+        model = replace(cast("Any", ddim().model), prediction="sample")
+        rows[f"DDIM (increment, predicts the sample), density {density}"] = at_density(
+            replace(ddim(), model=model), density
+        )
     rows["NSDE, three branches"] = three_branches()
     rows["NSDE, 60° fork"] = wide_fork()
     return rows

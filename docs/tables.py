@@ -1,0 +1,76 @@
+"""Write the tables between the marks in README.md and docs/ from results/. `--check` fails where they are out of date.
+
+A mark is `<!-- table: NAME -->` … `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from neuralsde.compare import table
+
+ROOT = Path(__file__).parent.parent
+
+
+def _results(name: str) -> dict:
+    return json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+
+
+def branching() -> str:
+    """All rows of the branching comparison."""
+    return table(_results("branching.json"))
+
+
+def branching_short() -> str:
+    """The rows a newcomer wants to see."""
+    values = _results("branching.json")
+    short = {
+        k: v for k, v in values["summary"].items() if "paper" not in k and ("(" not in k or "next state, noisy" in k)
+    }
+    return table({"summary": short})
+
+
+def source() -> str:
+    """How the branching numbers were made."""
+    run = _results("branching.json")["runs"][0]
+    hardware = run["hardware"]
+    where = hardware["gpu"] or f"{hardware['cores']} cores of {hardware['cpu']}"
+    seeds = _results("branching.json")["summary"][run["label"]]["num_seeds"]
+    return (
+        f"{seeds} training seeds × {run['scores']['num_paths']} paths, mean ± 95 % interval over seeds; commit "
+        f"`{run['commit']}`, torch {run['versions']['torch']}, {where}; `make results` repeats it."
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {"branching": branching, "branching-short": branching_short, "source": source}
+
+
+def filled(text: str) -> str:
+    """`text` with all tables made anew."""
+
+    def fill(match: re.Match[str]) -> str:
+        return f"<!-- table: {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end -->"
+
+    return re.sub(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Fill in, or check."""
+    stale = []
+    for file in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = file.read_text(encoding="utf-8")
+        new = filled(text)
+        if new != text:
+            stale.append(file.name)
+            if "--check" not in sys.argv:
+                file.write_text(new, encoding="utf-8")
+    if "--check" in sys.argv and stale:
+        raise SystemExit(f"Tables out of date in {', '.join(stale)}. Run: python docs/tables.py")
+
+
+if __name__ == "__main__":
+    main()

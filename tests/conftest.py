@@ -1,0 +1,21 @@
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def rng():
+    """A torch generator with a fixed seed."""
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def np_rng():
+    """A numpy generator with a fixed seed."""
+    return np.random.default_rng(0)

@@ -1,0 +1,89 @@
+"""The branching task: geometry by hand, scores on paths whose scores are known, and the rivals' size."""
+
+import math
+
+import pytest
+import torch
+
+from neuralsde.config import BranchingConfig
+from neuralsde.metrics.trajectory import crossing, distance_to_segments, wilson_interval
+from neuralsde.models import build, matched
+from neuralsde.nets.mlp import num_parameters
+from neuralsde.recipes import RECIPES
+from neuralsde.recipes import branching as recipes
+from neuralsde.tasks import branching
+
+
+@pytest.mark.parametrize("density", [1, 10])
+def test_geometry(density):
+    config = BranchingConfig(density=density)
+    paths = branching.truth(config)
+    assert paths.shape == (2, 100 * density + 1, 2)
+    assert torch.allclose(paths[:, 45 * density], torch.tensor([4.5, 0.0], dtype=torch.float64))
+    cos, sin = math.cos(math.pi / 6), math.sin(math.pi / 6)
+    ends = torch.tensor([[4.5 + 5.5 * cos, 5.5 * sin], [4.5 + 5.5 * cos, -5.5 * sin]], dtype=torch.float64)
+    assert torch.allclose(paths[:, -1], ends)
+    speed = paths.diff(dim=1).norm(dim=-1) * density
+    assert torch.allclose(speed, torch.full_like(speed, 0.1))
+
+
+def test_data_has_as_many_paths_on_each_branch():
+    config = BranchingConfig(num_branches=3, paths_per_branch=4)
+    data = branching.data(config)
+    assert len(data) == 12
+    finals = torch.stack([data[k][0][-1] for k in range(12)])
+    for end in branching.truth(config)[:, -1].float():
+        assert int(torch.isclose(finals, end).all(1).sum()) == 4
+
+
+@pytest.mark.parametrize(("num_branches", "angle"), [(2, 30.0), (3, 30.0), (2, 60.0), (5, 45.0)])
+def test_truth_scores_perfectly(num_branches, angle):
+    config = BranchingConfig(num_branches=num_branches, angle=angle, density=10)
+    scores = branching.evaluate(branching.truth(config), config)
+    assert scores["branch_fraction"] == pytest.approx([1 / num_branches] * num_branches)
+    assert scores["neither"] == 0
+    assert scores["distance"] < 1e-9 and scores["end_error"] < 1e-9
+    assert abs(scores["fork_offset"]) < 1e-9
+
+
+def test_scores_of_paths_with_known_errors():
+    config = BranchingConfig()
+    straight = torch.stack([0.1 * branching.times(config), torch.zeros(101, dtype=torch.float64)], dim=-1)
+    late = branching.truth(config)[:1].clone()
+    late[0, 45:, 0] += 0.2  # turns 0.2 late, then runs parallel to the branch
+    late[0, 45, 0] -= 0.1
+    scores = branching.evaluate(torch.cat([straight[None], late, branching.truth(config)[1:]]), config)
+    assert scores["neither"] == pytest.approx(1 / 3)
+    assert scores["branch_fraction"] == pytest.approx([1 / 3, 1 / 3])
+    assert scores["fork_offset"] == pytest.approx(0.1, abs=1e-6)  # mean of 0.2 late and 0
+    end = branching.truth(config)[:, -1]
+    lost = float((straight[-1] - end).norm(dim=-1).min())
+    assert scores["end_error"] == pytest.approx((lost + 0.2 + 0) / 3, abs=1e-6)
+
+
+def test_distance_and_crossing_by_hand():
+    segments = torch.tensor([[[0.0, 0.0], [1.0, 0.0]]])
+    points = torch.tensor([[0.5, 2.0], [2.0, 0.0], [-3.0, 4.0], [0.3, 0.0]])
+    assert torch.allclose(distance_to_segments(points, segments), torch.tensor([2.0, 1.0, 5.0, 0.0]))
+    path = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [2.0, -0.4]]])
+    assert float(crossing(path, 0.1)) == pytest.approx(1.25)
+    assert torch.isnan(crossing(path, 1.0)).all()
+    low, high = wilson_interval(50, 100)
+    assert low == pytest.approx(0.4038, abs=1e-4) and high == pytest.approx(0.5962, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["branching-ddim", "branching-rectified-flow"])
+def test_rivals_are_as_large_as_all_nets_of_the_neural_sde(name):
+    ours, rival = recipes.neural_sde(), RECIPES[name]()
+    pairs = branching.data(ours.task).transitions()
+    budget, size = (num_parameters(build(c, pairs)) for c in (ours.model, rival.model))
+    assert abs(size - budget) / budget < 0.02
+    assert matched(rival.model, ours.model, (2,)).net.width == rival.model.net.width
+    assert (rival.train.steps, rival.train.batch_size) == (ours.train.steps, ours.train.batch_size)
+
+
+def test_one_setting_serves_both_densities():
+    sparse, dense = recipes.neural_sde(), recipes.neural_sde_dense()
+    assert sparse.model == dense.model and sparse.train == dense.train
+    assert (sparse.task.density, dense.task.density) == (1, 10)
+    assert sparse.task.lag == dense.task.lag

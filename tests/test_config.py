@@ -1,0 +1,167 @@
+from dataclasses import asdict, replace
+
+import pytest
+import yaml
+
+from neuralsde.config import (
+    BranchingConfig,
+    DDIMConfig,
+    Experiment,
+    MLPConfig,
+    NeuralSDEConfig,
+    RectifiedFlowConfig,
+    Sampler,
+    TrainConfig,
+    from_dict,
+    load_yaml,
+    save_yaml,
+    to_dict,
+)
+from neuralsde.recipes import RECIPES
+from neuralsde.recipes.branching import comparison
+
+EXPERIMENTS = {name: recipe() for name, recipe in RECIPES.items()} | comparison()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_recipe_survives_yaml(name, tmp_path):
+    save_yaml(EXPERIMENTS[name], tmp_path / "config.yaml")
+    assert load_yaml(Experiment, tmp_path / "config.yaml") == EXPERIMENTS[name]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        NeuralSDEConfig(tau=0.25, noise=(0.1, 0.2), alpha=True, sampler=Sampler(balance=None, box=None)),
+        DDIMConfig(prediction="v_prediction", noise=1e-5, net=MLPConfig(dropout=0.5)),
+        TrainConfig(stages=("flow", "denoiser+diffusion"), trackers=("tensorboard",), lr=1e-7, ema=0.0, cpu=True),
+    ],
+)
+def test_tuples_none_and_small_numbers_survive_yaml(config, tmp_path):
+    save_yaml(config, tmp_path / "c.yaml")
+    assert load_yaml(type(config), tmp_path / "c.yaml") == config
+
+
+def test_the_kind_of_model_is_recorded():
+    assert to_dict(RECIPES["branching-ddim"]())["model"]["kind"] == "DDIMConfig"
+    assert "kind" not in to_dict(TrainConfig())
+
+
+def changed(path, value):
+    """The record of the branching recipe with one value changed or added."""
+    values = to_dict(RECIPES["branching"]())
+    *parents, last = path.split(".")
+    inner = values
+    for key in parents:
+        inner = inner[key]
+    inner[last] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("nam", "x", r"Unknown key `nam` for Experiment\. Did you mean `name`\?"),
+        ("train.leraning_rate", 1.0, r"Unknown key `train\.leraning_rate` for TrainConfig"),
+        ("train.step", 10, r"Unknown key `train\.step` for TrainConfig\. Did you mean `steps`\?"),
+        ("model.flow_los", "mse", r"Unknown key `model\.flow_los` .* Did you mean `flow_loss`\?"),
+        ("model.sampler.pul", 1.0, r"Unknown key `model\.sampler\.pul` for Sampler\. Did you mean `pull`\?"),
+        ("model.net.zzz", 1, r"Unknown key `model\.net\.zzz` for MLPConfig\. It takes width, depth, dropout"),
+        ("train.steps", "many", r"`train\.steps` must be of type int\. Got 'many'"),
+        ("train.steps", 10.5, r"`train\.steps` must be of type int\. Got 10\.5"),
+        ("train.steps", True, r"`train\.steps` must be of type int\. Got True"),
+        ("train.lr", True, r"`train\.lr` must be of type float\. Got True"),
+        ("train.lr", "1e-3x", r"`train\.lr` must be of type float\. Got '1e-3x'"),
+        ("train.progress", 1, r"`train\.progress` must be of type bool\. Got 1"),
+        ("train.stages", "flow", r"`train\.stages` must be a list\. Got 'flow'"),
+        ("train.precision", "fp8", r"`train\.precision` must be one of \['no', 'bf16'\]\. Got 'fp8'"),
+        ("model.tau", "middle", r"`model\.tau` must be one of the types .*float.*Got 'middle'"),
+        ("model.sampler", 3, r"`model\.sampler` must be a mapping\. Got 3"),
+        ("model.sampler.box", "big", r"`model\.sampler\.box` must be one of the types float, NoneType\. Got 'big'"),
+        ("model.kind", "GAN", r"`model\.kind` must be one of \['DDIMConfig', .*Got 'GAN'"),
+        ("train", None, r"`train` must be a mapping\. Got None"),
+        ("model.noise", -0.1, r"`noise` must not be negative"),
+        ("train.lr", 0.0, "`lr` must be positive"),
+    ],
+)
+def test_a_bad_record_is_refused_by_name(path, value, message):
+    with pytest.raises(ValueError, match=message):
+        from_dict(Experiment, changed(path, value))
+
+
+def test_missing_parts_are_named():
+    with pytest.raises(ValueError, match="`Experiment` lacks name, task"):
+        from_dict(Experiment, {"model": {"kind": "NeuralSDEConfig"}})
+    with pytest.raises(ValueError, match=r"`model\.kind` must be one of"):
+        from_dict(Experiment, {"name": "x", "task": {}, "model": {}})
+    assert from_dict(Experiment, {"name": "x", "task": {}, "model": {"kind": "DDIMConfig"}}).train == TrainConfig()
+
+
+def test_whole_numbers_serve_as_floats_also_as_people_write_them():
+    assert from_dict(Experiment, changed("train.lr", 1)).train.lr == 1.0
+    values = yaml.safe_load("lr: 1e-3")  # a string to YAML 1.1
+    assert from_dict(TrainConfig, values).lr == 1e-3
+
+
+def test_files(tmp_path):
+    file = tmp_path / "c.yaml"
+    with pytest.raises(ValueError, match=r"There is no config file .*c\.yaml"):
+        load_yaml(Experiment, file)
+    file.write_text("model: [1, 2\nname: }")
+    with pytest.raises(ValueError, match=r"c\.yaml is not valid YAML"):
+        load_yaml(Experiment, file)
+    file.write_text("")
+    with pytest.raises(ValueError, match=r"`Experiment` must be a mapping\. Got None"):
+        load_yaml(Experiment, file)
+    file.write_text("!!python/object/apply:os.system ['true']")
+    with pytest.raises(ValueError, match="is not valid YAML"):
+        load_yaml(Experiment, file)
+    file.write_bytes(b"\x80\x04\xff\xfe")
+    with pytest.raises(ValueError, match="is not valid YAML"):
+        load_yaml(Experiment, file)
+
+
+@pytest.mark.parametrize(
+    ("cls", "values", "message"),
+    [
+        (MLPConfig, {"width": 0}, "`width` and `depth` must be positive"),
+        (MLPConfig, {"depth": -1}, "`width` and `depth` must be positive"),
+        (MLPConfig, {"dropout": 1.0}, r"`dropout` must be in \[0, 1\)"),
+        (Sampler, {"substeps": 0}, "`substeps` must be at least 1"),
+        (Sampler, {"pull": -1.0}, "`pull` must not be negative"),
+        (Sampler, {"diffusion": -1.0}, "`diffusion` must not be negative"),
+        (Sampler, {"balance": 3.0}, r"`balance` must be within \[0, 2\]"),
+        (Sampler, {"box": 0.0}, "`box` must be positive or None"),
+        (NeuralSDEConfig, {"tau": "end"}, "`tau` must be 'start', 'uniform' or a probability"),
+        (NeuralSDEConfig, {"tau": 1.5}, r"within \[0, 1\]\. Got self\.tau=1\.5"),
+        (NeuralSDEConfig, {"noise": -0.1}, "`noise` must not be negative"),
+        (NeuralSDEConfig, {"noise": float("nan")}, "`noise` must not be negative"),
+        (NeuralSDEConfig, {"noise": (0.1, 0.0)}, "positive for all features or none"),
+        (NeuralSDEConfig, {"delta": 0.0}, "`delta` must be positive"),
+        (NeuralSDEConfig, {"history": 0}, "`history` must be at least 1"),
+        (NeuralSDEConfig, {"alpha": True, "denoiser": False}, "`alpha` got no score"),
+        (DDIMConfig, {"num_steps": 0}, "`num_steps` must be at least 1"),
+        (RectifiedFlowConfig, {"noise": -1.0}, "`noise` must not be negative"),
+        (RectifiedFlowConfig, {"history": 0}, "`history` must be at least 1"),
+        *((TrainConfig, {n: 0}, f"`{n}` must be at least 1") for n in ("steps", "batch_size", "keep", "log_every")),
+        (TrainConfig, {"lr": float("nan")}, "`lr` must be positive"),
+        (TrainConfig, {"ema": 1.0}, r"`ema` must be within \[0, 1\)"),
+        (TrainConfig, {"warmup": 1.0}, "`warmup` is a share"),
+        (TrainConfig, {"final_lr": -0.1}, "`final_lr` is a share"),
+        (TrainConfig, {"val_fraction": 1.0}, "`val_fraction` must be within"),
+        (BranchingConfig, {"density": 0}, "`density` must be at least 1"),
+        (BranchingConfig, {"angle": 90.0}, "`angle` must be between 0 and 90"),
+    ],
+)
+def test_values_out_of_range_are_refused(cls, values, message):
+    with pytest.raises(ValueError, match=message):
+        cls(**values)
+
+
+def test_configs_are_frozen_and_replace_checks_again():
+    config = TrainConfig()
+    with pytest.raises(AttributeError):
+        config.lr = 1.0
+    with pytest.raises(ValueError, match="`lr` must be positive"):
+        replace(config, lr=-1.0)
+    assert asdict(config) == asdict(TrainConfig())
