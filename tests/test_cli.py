@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
+from safetensors.torch import load_file
 
 from neuralsde import __version__
 from neuralsde.cli import COMMANDS, main
@@ -51,21 +52,16 @@ def run_dir(tmp_path_factory):
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "branching", "--help"], ["list"], ["sample", "--help"]])
 def test_help_is_instant_and_imports_no_torch(arguments):
     code = (
-        "import sys, time; began = time.perf_counter()\n"
+        "import sys, time\n"
         "from neuralsde.cli import main\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit as stop: assert not stop.code\n"
         "heavy = [m for m in ('torch', 'accelerate', 'numpy', 'matplotlib') if m in sys.modules]\n"
-        "print('HEAVY', heavy, 'SECONDS', time.perf_counter() - began)"
+        "print('HEAVY', heavy, 'SECONDS', time.process_time())"  # of this process: the machine may be busy
     )
-    attempts = []
-    for _ in range(3):  # the machine may be busy
-        done = subprocess.run([sys.executable, "-c", code, *arguments], env=ENV, capture_output=True, text=True)
-        assert done.returncode == 0 and "HEAVY [] SECONDS" in done.stdout, done.stderr
-        attempts.append(float(done.stdout.split()[-1]))
-        if attempts[-1] < 0.5:
-            break
-    assert min(attempts) < 0.5
+    done = subprocess.run([sys.executable, "-c", code, *arguments], env=ENV, capture_output=True, text=True)
+    assert done.returncode == 0 and "HEAVY [] SECONDS" in done.stdout, done.stderr
+    assert float(done.stdout.split()[-1]) < 0.5
 
 
 def test_overview_names_every_command_and_no_arguments_show_it(capsys):
@@ -129,9 +125,8 @@ def test_dry_run_leaves_nothing(tmp_path, monkeypatch, capsys):
 
 
 def test_a_run_leaves_its_record(run_dir):
-    assert {"config.yaml", "results.json", "metrics.jsonl", "model", "checkpoints"} == {
-        p.name for p in run_dir.iterdir()
-    }
+    names = {p.name for p in run_dir.iterdir()}
+    assert {"config.yaml", "results.json", "metrics.jsonl", "model", "checkpoints"} <= names
     config = load_yaml(Experiment, run_dir / "config.yaml")
     assert (config.train.steps, config.task.num_paths, config.model.net.width) == (4, 4, 8)
     results = json.loads((run_dir / "results.json").read_text())
@@ -155,6 +150,14 @@ def test_config_repeats_a_run_bitwise(run_dir, tmp_path):
     assert str([scores[0][k] for k in kept]) == str([scores[1][k] for k in kept])
     call("train", "--config", run_dir / "config.yaml", "--output", tmp_path / "other", "--train.seed", "1")
     assert (tmp_path / "other" / weights).read_bytes() != (run_dir / weights).read_bytes()
+
+
+def test_the_seed_chooses_the_initial_weights(tmp_path):
+    for seed in (0, 1):
+        still = ["--train.lr", "1e-30", "--train.seed", seed, "--output", tmp_path / str(seed)]
+        call("train", "branching", *TINY, *still)
+    a, b = (load_file(tmp_path / d / "model" / "model.safetensors")["nets.flow.inward.weight"] for d in "01")
+    assert (a - b).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("recipe", ["branching-ddim", "branching-rectified-flow", "branching-three", "branching-paper"])

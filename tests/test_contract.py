@@ -153,9 +153,6 @@ def test_passes_are_counted(kind):
 
 
 def test_nets_see_the_same_time_in_training_and_in_sampling(kind, request):
-    if kind in ("DDIM", "RectifiedFlow"):
-        raw = "NextStateModel.loss gives the raw time; it must divide by self.scale.step"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=raw))
     model, pairs = make(kind, time_input=True)
     seen = []
     next(iter(model.nets.values())).register_forward_pre_hook(lambda _, args: seen.append(args[1][:, -1]))

@@ -158,7 +158,8 @@ def test_g_dg_is_the_diagonal_of_the_jacobian(shape):
 
     jacobian = torch.autograd.functional.jacobian(lambda x: half_g2(x).sum(0), state[:, 1])  # (D, B, *S)
     expected = torch.stack([jacobian[i].flatten(1)[:, i] for i in range(len(jacobian))], 1).reshape(5, *shape)
-    g, g_dg = model._g_and_dg(state, None, Sampler(correction="exact"), None)
+    unused = Noise(torch.arange(5)).signs  # the exact slope takes no probe
+    g, g_dg = model._g_and_dg(state, None, Sampler(correction="exact"), unused)
     torch.testing.assert_close(g_dg, expected, rtol=1e-4, atol=1e-6)
     # The probe is unbiased: its mean over all sign vectors is exact.
     signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=math.prod(shape)))).reshape(-1, *shape)
@@ -168,7 +169,7 @@ def test_g_dg_is_the_diagonal_of_the_jacobian(shape):
     assert not torch.allclose(probes[0], expected, rtol=1e-2)
     torch.testing.assert_close(torch.stack(probes).mean(0), expected, rtol=1e-3, atol=1e-5)
     # A factor on g enters both twice over.
-    half, half_slope = model._g_and_dg(state, None, Sampler(correction="exact", diffusion=0.5), None)
+    half, half_slope = model._g_and_dg(state, None, Sampler(correction="exact", diffusion=0.5), unused)
     torch.testing.assert_close(half, 0.5 * g)
     torch.testing.assert_close(half_slope, 0.25 * g_dg)
 

@@ -140,7 +140,6 @@ def test_a_record_that_cannot_be_read_is_refused(saved, tmp_path):
         load(tmp_path / "nowhere")
 
 
-@pytest.mark.xfail(reason="models.load raises KeyError")
 def test_a_record_that_lacks_parts_is_refused(saved):
     (saved / "config.json").write_text(json.dumps({"kind": "NeuralSDE", "format": 1}))
     with pytest.raises(ValueError, match=r"config\.json lacks config"):
@@ -193,7 +192,6 @@ def test_nets_of_the_users_own_are_asked_for_by_name(tmp_path):
         load(tmp_path, nets={"flow": OwnNet()})
 
 
-@pytest.mark.xfail(reason="sequence.save_pretrained passes shared memory to safetensors")
 def test_nets_that_share_a_tensor_can_be_saved(tmp_path):
     model = NeuralSDE.for_data(problem()[1], nets=own_nets(tied=True))
     model.save_pretrained(tmp_path)

@@ -222,8 +222,10 @@ class Train:
 def _train(arguments: list[str]) -> None:
     """`nsde train RECIPE [options]` or `nsde train --config FILE [options]`: every field of the experiment is an option."""
     names = ", ".join(RECIPES)
-    if arguments[:1] == ["--config"] and len(arguments) > 1:
-        experiment, rest = load_yaml(Experiment, Path(arguments[1])), arguments[2:]
+    arguments = [part for a in arguments for part in (a.split("=", 1) if a.startswith("--config=") else [a])]
+    if "--config" in arguments[:-1]:
+        k = arguments.index("--config")
+        experiment, rest = load_yaml(Experiment, Path(arguments[k + 1])), arguments[:k] + arguments[k + 2 :]
     elif arguments and arguments[0] in RECIPES:
         experiment, rest = RECIPES[arguments[0]](), arguments[1:]
     elif arguments and arguments[0] in ("-h", "--help"):

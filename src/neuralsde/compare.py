@@ -98,17 +98,14 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _interval(values: list[float]) -> dict[str, float]:
-    values = [v for v in values if math.isfinite(v)]
-    if not values:
-        return {"mean": math.nan}
-    mean = statistics.fmean(values)
-    half = (
-        T_95.get(len(values) - 1, 1.96) * statistics.stdev(values) / math.sqrt(len(values))
-        if len(values) > 1
-        else math.nan
-    )
-    return {"mean": mean, "ci95": half, "min": min(values), "max": max(values)}
+def _interval(values: Sequence[float | None]) -> dict[str, float | None]:
+    """Scores that do not exist (null in the file) are left out."""
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    if not known:
+        return {"mean": None}
+    mean, n = statistics.fmean(known), len(known)
+    half = T_95.get(n - 1, 1.96) * statistics.stdev(known) / math.sqrt(n) if n > 1 else None
+    return {"mean": mean, "ci95": half, "min": min(known), "max": max(known)}
 
 
 def table(values: Mapping[str, Any]) -> str:
@@ -130,11 +127,9 @@ def table(values: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _show(value: Mapping[str, float], *, sign: bool = False) -> str:
-    mean, half = value["mean"], value.get("ci95", math.nan)
-    if not math.isfinite(mean):
+def _show(value: Mapping[str, float | None], *, sign: bool = False) -> str:
+    mean, half = value["mean"], value.get("ci95")
+    if mean is None:
         return "–"
-    text = f"{mean:+.3f}" if sign else (f"{mean:.4f}" if abs(mean) < 0.1 else f"{mean:.2f}")
-    return text + (
-        f" ± {half:.4f}" if math.isfinite(half) and abs(mean) < 0.1 else f" ± {half:.2f}" if math.isfinite(half) else ""
-    )
+    digits = 4 if abs(mean) < 0.1 and not sign else 3 if abs(mean) < 0.1 else 2
+    return f"{mean:{'+' if sign else ''}.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")

@@ -73,6 +73,10 @@ class Sampler:
         _check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
         _check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
         _check(self.balance is None or 0 <= self.balance <= 2, f"`balance` must be within [0, 2]. Got {self.balance=}.")
+        missing = self.correction == "off" and self.solver != "euler"
+        _check(
+            not missing, f"`solver={self.solver}` needs g dg. Got {self.correction=}. Use 'auto', or solver='euler'."
+        )
         _check(self.box is None or self.box > 0, f"`box` must be positive or None. Got {self.box=}.")
 
 
@@ -284,11 +288,11 @@ def to_dict(config: Any) -> Any:
     return config
 
 
-def from_dict(cls: type[T], values: Any, where: str = "") -> T:
+def from_dict(cls: Any, values: Any, where: str = "") -> Any:
     """Build `cls` from plain values; an unknown key or a value of the wrong type is an error that names its place."""
     if get_origin(cls) in (Union, types.UnionType):
         return _from_union(cls, values, where)
-    if dataclasses.is_dataclass(cls):
+    if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         _check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {values!r}.")
         values = {k: v for k, v in values.items() if k != "kind"}
         hints = typing.get_type_hints(cls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -112,8 +113,16 @@ def load_run(run_dir: str | os.PathLike[str]) -> tuple[SequenceModel, Experiment
     return load(folder / "model"), load_yaml(Experiment, folder / "config.yaml")
 
 
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_results(path: Path, values: dict[str, Any]) -> None:
-    """Write JSON, or leave the file as it was."""
+    """Write JSON (what is not finite as null), or leave the file as it was."""
     new = path.with_name(f".{path.name}.new")
-    new.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    new.write_text(json.dumps(_finite(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     os.replace(new, path)

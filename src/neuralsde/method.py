@@ -118,7 +118,9 @@ class NeuralSDE(SequenceModel):
         dt = self.scale.steps(pairs.dt)
         step = self.scale.states(pairs.next) - self.scale.states(pairs.history[:, -1])
         size = (step / dt.sqrt()).abs()
-        high = 2 * torch.quantile(size, 0.999, dim=0).clamp(min=1e-3)  # the floor is for constant dimensions
+        high = 2 * size.kthvalue(math.ceil(0.999 * len(size)), dim=0).values.clamp(
+            min=1e-3
+        )  # the floor is for constant dimensions
         self.log_g_high.copy_(high.log())
         self.log_g_low.copy_((1e-4 * high).log())
         self.log_g_typical.copy_(size.square().mean(0).sqrt().clamp(1e-2 * high, 0.5 * high).log())
@@ -177,7 +179,9 @@ class NeuralSDE(SequenceModel):
             losses = {"flow": flow_mse(r, dt) if config.flow_loss == "mse" else flow_log(r, config.delta)}
         # Diffusion, on residuals without dropout
         if log_g is not None:
-            if self.training and any(isinstance(m, nn.Dropout) and m.p > 0 for m in self.nets["flow"].modules()):
+            if self.training and any(
+                isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.nets["flow"].modules()
+            ):
                 with torch.no_grad(), evaluating(self.nets):
                     r = self.flow(x, condition) - target
             losses["diffusion"] = {"nll": diffusion_nll, "match": diffusion_match}[config.diffusion_loss](r, dt, log_g)
@@ -207,6 +211,7 @@ class NeuralSDE(SequenceModel):
     def fields(self, x: Any, *, context: Any = None, sampler: Sampler | None = None) -> tuple[Tensor, Tensor]:
         """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units and at time 0."""
         x, _, context = self._check_inputs(x, [0.0, 1.0], context, 1)
+        self.nfe = {}
         with evaluating(self):
             c = self._coefficients_at(x, context, torch.zeros(len(x), device=x.device), sampler or self.sampler)
         return c.drift * self.scale.std / self.scale.step, c.diffusion * self.scale.std / self.scale.step**0.5

@@ -47,7 +47,7 @@ def build(
     Weights depend on `seed` alone.
     """
     model = _assemble(config, data.data.shape, data.data.context_size, nets, seed)
-    pairs = data.spread(STATISTICS_FROM)
+    pairs = data.spread(min(STATISTICS_FROM, max(1_000, 20_000_000 // math.prod(data.data.shape))))
     fit_scale(model.scale, data, pairs, config.normalise)
     assert isinstance(model, (NeuralSDE, NextStateModel))
     model.fit_bounds(pairs)
@@ -150,6 +150,9 @@ def _read_record(folder: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("kind") not in CLASSES:
         kind = record.get("kind") if isinstance(record, dict) else record
         raise ValueError(f"{file} is not from this library: kind={kind!r} is none of {sorted(CLASSES)}.")
+    lacking = [k for k in ("config", "state_shape", "context_size", "lag") if k not in record]
+    if lacking:
+        raise ValueError(f"{file} lacks {', '.join(lacking)}. Save the model again.")
     if record.get("format") != FORMAT:
         raise ValueError(
             f"{file} has format {record.get('format')!r}, this version reads {FORMAT}. Install a newer neuralsde."

@@ -86,4 +86,4 @@ class Noise:
 
     def integers(self, high: int, step: int = 0) -> Int[Tensor, " B"]:
         """One integer in [0, high) per key (the modulo bias of 64 random bits is below high / 2^63)."""
-        return _shift(self._bits(step, (), 0), 1) % high
+        return _shift(self._bits(step, (), 3), 1) % high

@@ -237,7 +237,7 @@ class SequenceModel(nn.Module, ABC):
                 self.nfe = {}
                 advance = self._advance_in(keys[rows], start[rows, 0], None if ctx is None else ctx[rows], own)
                 with evaluating(self):
-                    out.append(integrate(advance, u[rows], own, keys[rows], box=box))
+                    out.append(integrate(advance, u[rows], own, keys[rows], box=box, first_path=first))
         finally:
             self.sampler = saved
         paths = self.scale.raw(torch.cat(out)).reshape(batch, num_paths, num_times, *self.scale.shape)
@@ -350,7 +350,9 @@ class SequenceModel(nn.Module, ABC):
     def save_pretrained(self, path: str | os.PathLike[str]) -> Path:
         """Write `model.safetensors` and `config.json` into the folder `path`; a failed write leaves the old files."""
         folder = writable_folder(path)
-        tensors = {k: v.detach().cpu().contiguous() for k, v in self.state_dict().items()}
+        tensors = {
+            k: v.detach().cpu().clone().contiguous() for k, v in self.state_dict().items()
+        }  # clone: tied weights
         record = json.dumps(self.settings(), indent=2) + "\n"
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as new:
             save_file(tensors, Path(new) / "model.safetensors")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -31,6 +31,7 @@ class Coefficients:
     correction: Float[Tensor, "P *S"]
 
 
+@runtime_checkable
 class SDE(Protocol):
     """An Ito SDE as the schemes see it."""
 
@@ -83,7 +84,8 @@ SCHEMES = {"euler": euler, "heun": heun, "milstein": milstein}
 class Grid:
     """Solver steps between output times, for each path; shorter paths end in steps of length 0."""
 
-    time: Float[Tensor, "P M+1"]
+    time: Float[Tensor, "P K"]
+    """K = M + 1 times for M steps."""
     interval: Int[Tensor, "P M"]
     """The output interval each step lies in."""
     output: Int[Tensor, "P T"]
@@ -135,6 +137,7 @@ def integrate(
     spacing: float = 1.0,
     box: tuple[Tensor, Tensor] | None = None,
     check_every: int = 64,
+    first_path: int = 0,
 ) -> Float[Tensor, "P T *S"]:
     """Walk the grid from the newest state of `history`; return the states at the output times.
 
@@ -146,6 +149,7 @@ def integrate(
         spacing: time between the slots of the state.
         box: lowest and highest values allowed; None only refuses values that are not finite.
         check_every: steps between checks (each check waits for the device).
+        first_path: number of the first path, for messages.
     """
     num_paths, num_slots = history.shape[:2]
     shape = tuple(history.shape[2:])
@@ -182,12 +186,12 @@ def integrate(
         record[:, num_slots + m] = x
         if (m + 1) % check_every == 0 or m + 1 == num_steps:
             first = num_slots + m - m % check_every
-            _check_inside(record[:, first : num_slots + m + 1], time[:, first - num_slots + 1 :], box)
+            _check_inside(record[:, first : num_slots + m + 1], time[:, first - num_slots + 1 :], box, first_path)
     rows = torch.arange(num_paths, device=time.device)[:, None]
     return record[rows, grid.output.expand(num_paths, -1) + num_slots - 1]
 
 
-def _check_inside(states: Tensor, time: Tensor, box: tuple[Tensor, Tensor] | None) -> None:
+def _check_inside(states: Tensor, time: Tensor, box: tuple[Tensor, Tensor] | None, first_path: int) -> None:
     inside = torch.isfinite(states)
     if box is not None:
         inside &= (states >= box[0]) & (states <= box[1])
@@ -195,7 +199,7 @@ def _check_inside(states: Tensor, time: Tensor, box: tuple[Tensor, Tensor] | Non
         return
     path, step, *index = (int(i) for i in (~inside).nonzero()[0])
     raise Diverged(
-        f"Path {path} left the data at time {float(time[path, step]):.4g} (in training steps): component {index} is "
+        f"Path {first_path + path} left the data at time {float(time[path, step]):.4g} (in training steps): component {index} is "
         f"{float(states[(path, step, *index)]):.4g} in units of the data's scale. Use more `substeps`, a positive `pull`, "
         "shorter paths or longer training; a larger `box` allows more room."
     )

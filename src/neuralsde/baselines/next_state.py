@@ -74,7 +74,7 @@ class NextStateModel(SequenceModel):
         history = self.scale.states(batch.history)
         history = history + self.config.noise * noise.normal(0, tuple(history.shape[1:]))
         y = (self._target(batch) - self.shift) / self.spread
-        condition = self._condition(batch.context, batch.time)
+        condition = self._condition(batch.context, batch.time / self.scale.step)
         return {"loss": self.generation_loss(y, history, condition, noise).mean()}
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
