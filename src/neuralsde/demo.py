@@ -30,7 +30,7 @@ METHODS = {"NSDE": recipes.neural_sde, "DDIM": recipes.ddim, "Rectified Flow": r
 ABLATION: dict[str, Sampler | None] = {
     "Flow": Sampler(diffusion=0.0, balance=0.0),
     "Flow + diffusion": Sampler(balance=0.0),
-    "Flow + denoiser": Sampler(diffusion=0.0, balance=0.0, pull=1.0),
+    "Flow + denoiser": Sampler(diffusion=0.0, balance=0.0, pull=0.5),
     "Flow + diffusion + denoiser": None,
 }
 """The paper's four panels as sampler settings of one trained model; None is the model's own."""
