@@ -245,6 +245,10 @@ def test_times_must_increase_and_be_finite(times):
     ("pull", "factor", "alpha"), [(0.0, 1.0, False), (0.5, 1.0, True), (0.5, 0.0, False), (0.0, 0.0, False)]
 )
 def test_passes_are_counted(solver, tau, correction, pull, factor, alpha):
+    if correction == "off" and solver != "euler":
+        with pytest.raises(ValueError, match="needs g dg"):
+            Sampler(solver=solver, correction=correction)
+        return
     model = mlp_model(tau=tau, alpha=alpha).eval()
     forward = dict.fromkeys(model.nets, 0)
 

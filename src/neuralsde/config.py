@@ -137,6 +137,8 @@ class NeuralSDEConfig(ModelSettings):
         )
         _check(self.delta > 0, f"`delta` must be positive. Got {self.delta=}.")
         _check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
+        joint = self.flow_loss == "nll" and not self.diffusion
+        _check(not joint, "flow_loss='nll' needs the diffusion. Set `diffusion=True`, or use 'mse'.")
         needs = "It trains with the score and g: set `denoiser=True`, `diffusion=True` and `noise` > 0."
         _check(
             not self.alpha or (self.denoiser and self.diffusion and min(levels) > 0), f"`alpha` got no score. {needs}"

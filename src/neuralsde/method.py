@@ -38,7 +38,7 @@ from neuralsde.sequence import Condition, Scale, SequenceModel, Transition, eval
 from neuralsde.solvers import SCHEMES, Coefficients, Step, diagonal_slope
 from neuralsde.trajectories import Trajectories
 
-# Losses. Each maps tensors (B, *S) to values of the same shape; `NeuralSDE.loss` averages them over what was observed.
+# Losses: tensors (B, *S) to values of the same shape; `NeuralSDE.loss` averages them over what was observed.
 
 
 def flow_mse(r: Tensor, dt: Tensor) -> Tensor:
@@ -92,8 +92,6 @@ class NeuralSDE(SequenceModel):
         wanted = ["flow"] + [n for n in ("diffusion", "denoiser", "alpha") if getattr(config, n)]
         if sorted(nets) != sorted(wanted):
             raise ValueError(f"`nets` must hold {wanted} for this config. Got {sorted(nets)}.")
-        if config.flow_loss == "nll" and not config.diffusion:
-            raise ValueError("flow_loss='nll' needs the diffusion. Set `diffusion=True`, or use 'mse'.")
         self.nets = nn.ModuleDict(nets)
         # Bounds of log g and the size of velocities: fixed from the data before training, saved with the weights.
         for name, value in (("log_g_low", 0.0), ("log_g_high", 0.0), ("log_g_typical", 0.0), ("rate", 1.0)):
@@ -229,9 +227,8 @@ class NeuralSDE(SequenceModel):
     def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
         balance = self.balance if sampler.balance is None else sampler.balance
         if balance > 0 and self.config.diffusion and sampler.diffusion > 0 and not self.has_score:
-            raise ValueError(
-                f"{balance=:g} needs a score. Train with tau='start', or `denoiser=True` and `noise` > 0. The ablation: balance=0."
-            )
+            remedy = "Train with tau='start', or `denoiser=True` and `noise` > 0. The ablation: balance=0."
+            raise ValueError(f"{balance=:g} needs a score. {remedy}")
         if sampler.pull > 0 and not self.has_score:
             raise ValueError(f"`pull` needs a denoiser trained with noise. Got {sampler.pull=}. Set it to 0.")
         pull, step = sampler.pull * self.scale.step, min(float(gaps.max()), self.max_step(sampler))
@@ -296,10 +293,7 @@ class NeuralSDE(SequenceModel):
         if not self.config.diffusion:
             raise ValueError("A model without diffusion has no likelihood. Train with `diffusion=True`.")
         c = self._coefficients_at(batch.history, batch.context, batch.time, Sampler(correction=self.sampler.correction))
-        dt, x, after = (
-            self.scale.steps(batch.dt),
-            self.scale.states(batch.history[:, -1]),
-            self.scale.states(batch.next),
-        )
-        terms = gaussian_log_prob(after, x + c.drift * dt, torch.log(c.diffusion * dt.sqrt())) - self.scale.std.log()
+        dt, x, after = self.scale.steps(batch.dt), batch.history[:, -1], self.scale.states(batch.next)
+        mean, log_std = self.scale.states(x) + c.drift * dt, torch.log(c.diffusion * dt.sqrt())
+        terms = gaussian_log_prob(after, mean, log_std) - self.scale.std.log()
         return (terms if batch.mask is None else terms * batch.mask).flatten(1).sum(1)
