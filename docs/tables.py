@@ -28,9 +28,7 @@ def branching() -> str:
 def branching_short() -> str:
     """The rows a newcomer wants to see."""
     values = _results("branching.json")
-    short = {
-        k: v for k, v in values["summary"].items() if "paper" not in k and ("(" not in k or "next state, noisy" in k)
-    }
+    short = {k: v for k, v in values["summary"].items() if "paper" not in k and "noisy" not in k}
     return table({"summary": short})
 
 

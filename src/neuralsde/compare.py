@@ -111,7 +111,7 @@ def _interval(values: Sequence[float | None]) -> dict[str, float | None]:
 def table(values: Mapping[str, Any]) -> str:
     """The summary of the branching task as a Markdown table."""
     lines = [
-        "| model | branches taken (min–max over seeds) | neither | distance | fork offset | end error | passes per path |",
+        "| model | branches taken | neither | distance | fork offset | end error | passes per path |",
         "|---|---|---|---|---|---|---|",
     ]
     for label, row in values["summary"].items():
@@ -119,8 +119,9 @@ def table(values: Mapping[str, Any]) -> str:
             continue
         shares = " : ".join(f"{b['mean']:.2f}" for b in row["branch_fraction"])
         first = row["branch_fraction"][0]
+        spread = f" ({first['min']:.2f}–{first['max']:.2f})" if row["num_seeds"] > 1 else ""
         lines.append(
-            f"| {label} | {shares} ({first['min']:.2f}–{first['max']:.2f}) | {100 * row['neither']['mean']:.1f} % "
+            f"| {label} | {shares}{spread} | {100 * row['neither']['mean']:.1f} % "
             f"| {_show(row['distance'])} | {_show(row['fork_offset'], sign=True)} | {_show(row['end_error'])} "
             f"| {row['network_passes']['mean']:,.0f} |"
         )

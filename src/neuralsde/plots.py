@@ -42,9 +42,9 @@ def draw_paths(axes: Axes, paths: np.ndarray, labels: np.ndarray, truth: np.ndar
 
 def caption(labels: np.ndarray, num_branches: int) -> str:
     """Shares of the branches, uppermost first, and of paths that end on none."""
-    shares = " : ".join(f"{100 * np.mean(labels == k):.0f}" for k in range(num_branches))
+    shares = " : ".join(f"{100 * np.mean(labels == k):.3g}" for k in range(num_branches))
     lost = np.mean(labels < 0)
-    return f"{shares} %" + (f", {100 * lost:.0f} % on no branch" if lost else "")
+    return f"{shares} %" + (f", {100 * lost:.3g} % on no branch" if lost else "")
 
 
 @dataclass(frozen=True)
