@@ -28,7 +28,7 @@ docs: $(VENV)/.installed-docs
 	@echo "The documentation is in site/index.html"
 
 results: $(VENV)/.installed-demo
-	$(BIN)/nsde compare branching --output results/branching.json
+	$(BIN)/nsde compare branching --output results/branching.json --fresh
 	$(BIN)/python docs/tables.py
 
 # torch first and pinned: asked for by a range it would come as several gigabytes of CUDA.

@@ -34,13 +34,17 @@ def branching_short() -> str:
 
 def source() -> str:
     """How the branching numbers were made."""
-    run = _results("branching.json")["runs"][0]
+    values = _results("branching.json")
+    run = values["runs"][0]
+    commits = {c: sum(r["commit"] == c for r in values["runs"]) for c in sorted({r["commit"] for r in values["runs"]})}
+    origin = ", ".join(f"`{c}` ({n} runs)" for c, n in commits.items())
     hardware = run["hardware"]
     where = hardware["gpu"] or f"{hardware['cores']} cores of {hardware['cpu']}"
-    seeds = _results("branching.json")["summary"][run["label"]]["num_seeds"]
+    seeds = values["summary"][run["label"]]["num_seeds"]
     return (
-        f"{seeds} training seeds × {run['scores']['num_paths']} paths, mean ± 95 % interval over seeds; commit "
-        f"`{run['commit']}`, torch {run['versions']['torch']}, {where}; `make results` repeats it."
+        f"{seeds} training seeds × {run['scores']['num_paths']} paths, mean ± 95 % interval over seeds; torch "
+        f"{run['versions']['torch']}, {where} (the rivals at density 10 on a GPU); commits {origin}. "
+        "`make results` runs all of it anew."
     )
 
 

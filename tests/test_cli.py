@@ -249,7 +249,7 @@ def test_evaluate_prints_scores(run_dir, capsys):
     call("evaluate", run_dir, "--num-paths", "5", "--seed", "3")
     scores = json.loads(capsys.readouterr().out)
     assert scores["num_paths"] == 5 and scores["distance"] > 0
-    assert "holds no config.json" in fails(capsys, "evaluate", run_dir / "nothing")
+    assert "is not a run folder" in fails(capsys, "evaluate", run_dir / "nothing")
 
 
 def test_plot_writes_an_image(run_dir, tmp_path, capsys):

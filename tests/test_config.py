@@ -16,6 +16,7 @@ from neuralsde.config import (
     load_yaml,
     save_yaml,
     to_dict,
+    with_settings,
 )
 from neuralsde.recipes import RECIPES
 from neuralsde.recipes.branching import comparison
@@ -165,3 +166,24 @@ def test_configs_are_frozen_and_replace_checks_again():
     with pytest.raises(ValueError, match="`lr` must be positive"):
         replace(config, lr=-1.0)
     assert asdict(config) == asdict(TrainConfig())
+
+
+@pytest.mark.parametrize(
+    ("cls", "values", "message"),
+    [
+        (NeuralSDEConfig, {"flow_loss": "MSE"}, r"`flow_loss` must be one of \['mse', 'log', 'nll'\]. Got 'MSE'"),
+        (NeuralSDEConfig, {"normalise": "zscore"}, r"`normalise` must be one of .* Got 'zscore'"),
+        (Sampler, {"solver": "rk4"}, r"`solver` must be one of .* Got 'rk4'"),
+        (NeuralSDEConfig, {"history": 2.0}, r"`history` must be a whole number. Got 2.0"),
+        (TrainConfig, {"steps": 1e3}, r"`steps` must be a whole number. Got 1000.0"),
+    ],
+)
+def test_a_misspelt_choice_does_not_train_something_else(cls, values, message):
+    with pytest.raises(ValueError, match=message):
+        cls(**values)
+
+
+def test_unknown_settings_are_suggested():
+    with pytest.raises(ValueError, match=r"Unknown key `nosie` for NeuralSDEConfig. Did you mean `noise`"):
+        with_settings(NeuralSDEConfig(), {"nosie": 0.1})
+    assert with_settings(TrainConfig(), {"steps": 7}).steps == 7

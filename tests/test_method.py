@@ -267,9 +267,9 @@ def test_passes_are_counted(solver, tau, correction, pull, factor, alpha):
     on = factor > 0
     slope = on and correction != "off" and (tau == "uniform" or solver != "euler")
     backward = {"exact": 2, "probe": 1, "off": 0}[correction] if slope else 0
-    score = (on and tau == "uniform") or pull > 0
+    score = (on and (tau == "uniform" or alpha)) or pull > 0
     expected = {"flow": calls, "diffusion": calls * (on + backward), "denoiser": calls * score}
-    expected["alpha"] = calls * (alpha and on and tau == "uniform")
+    expected["alpha"] = calls * (alpha and on)
     assert model.nfe == {k: v for k, v in expected.items() if v}
     assert forward["diffusion"] == calls * on
     assert all(forward[k] == expected[k] for k in forward if k != "diffusion")
@@ -402,3 +402,57 @@ def test_every_solver_samples_the_ito_law_of_a_state_dependent_g(solver):
     log = np.log(end[0, :, -1, 0].double().numpy())
     assert log.mean() == pytest.approx(mu - s**2 / 2, abs=5 * s / 100 + 0.003)
     assert log.std() == pytest.approx(s, abs=0.02)
+
+
+def test_log_prob_spaces_the_slots_as_training_did():
+    walk = torch.randn(4, 200, 1, generator=seeded()).cumsum(1) * 0.1
+    data = Trajectories.from_arrays(walk, dt=0.1)
+    model = NeuralSDE.for_data(data, lag=1.0, history=2, noise=0.01)
+    seen = []
+    model.nets["flow"].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    model.log_prob(data)
+    apart = torch.cat(seen).diff(dim=1).std() * model.scale.std[0]
+    lagged = (walk[:, 10:] - walk[:, :-10]).std()
+    assert float(apart) == pytest.approx(float(lagged), rel=0.05)
+
+
+def test_probed_densities_do_not_depend_on_the_batch():
+    data = Trajectories.from_arrays(torch.randn(3, 20, 40, generator=seeded()).cumsum(1))
+    model = NeuralSDE.for_data(data, tau="uniform")
+    torch.nn.init.normal_(model.nets["diffusion"].outward.weight, generator=seeded())
+    torch.testing.assert_close(model.log_prob(data), model.log_prob(data, batch_size=7), rtol=1e-5, atol=1e-3)
+
+
+def test_velocities_are_scaled_as_the_loss_weighs_them():
+    gaps = torch.distributions.Exponential(1.0).sample((1, 2000)).double() + 1e-6
+    times = torch.cat([torch.zeros(1, 1), gaps.cumsum(1)], dim=1)
+    walk = torch.cat([torch.zeros(1, 1), torch.randn(1, 2000, generator=seeded()) * gaps.sqrt()], dim=1).cumsum(1)
+    model = NeuralSDE.for_data(Trajectories.from_arrays(walk[..., None], times))
+    expected = 1 / gaps.mean().sqrt() * model.scale.step / model.scale.std
+    assert float(model.rate) == pytest.approx(float(expected), rel=0.1)
+
+
+def test_a_net_of_the_wrong_shape_is_refused():
+    class Slots(torch.nn.Module):
+        def forward(self, state, condition):
+            return state
+
+    data = Trajectories.from_arrays(torch.randn(2, 20, 3))
+    with pytest.raises(ValueError, match=r"The net 'flow' must map a state \(2, 1, 3\) to \(2, 3\). Got \(2, 1, 3\)"):
+        NeuralSDE.for_data(data, nets={"flow": Slots(), "diffusion": Slots(), "denoiser": Slots()})
+
+
+def test_data_of_another_form_is_refused_by_log_prob():
+    data = Trajectories.from_arrays(torch.randn(2, 20, 3))
+    model = NeuralSDE.for_data(data)
+    with pytest.raises(ValueError, match=r"takes states of shape \(3,\).*Got data with \(1,\)"):
+        model.log_prob(Trajectories.from_arrays(torch.randn(2, 20, 1)))
+    with pytest.raises(ValueError, match=r"takes Trajectories or a Transition\. Got Tensor"):
+        model.log_prob(torch.randn(2, 20, 3))
+
+
+def test_noise_that_hides_the_velocity_is_warned_of():
+    times = torch.arange(2000) * 0.02
+    data = Trajectories.from_arrays(torch.sin(times)[None, :, None], times)
+    with pytest.warns(UserWarning, match="hides the differences between slots"):
+        NeuralSDE.for_data(data, history=2)

@@ -204,7 +204,7 @@ def test_tracker_without_a_run_folder_is_refused():
 
 def test_data_of_another_shape_is_refused():
     model, _ = problem()
-    with pytest.raises(ValueError, match=r"states of shape \(2,\) with history 1\. Got data of shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"states of shape \(2,\), history 1 .* Got data with \(3,\), 1"):
         fit(model, Trajectories.from_arrays([np.zeros((4, 3))]), steps=1, **QUIET)
     with pytest.raises(ValueError, match="`val_fraction` splits by path"):
         fit(model, problem()[1].transitions(), steps=1, val_fraction=0.5, **QUIET)
@@ -387,7 +387,7 @@ class Breaks(nn.Module):
         self.linear, self.at, self.backward, self.calls = nn.Linear(2, 2), at, backward, 0
 
     def forward(self, state, condition=None):
-        self.calls += 1
+        self.calls += torch.is_grad_enabled()  # the look at its shape does not count
         y = self.linear(state[:, -1])
         if self.calls <= self.at:
             return y

@@ -168,16 +168,17 @@ def test_split_depends_on_the_seed_and_refuses_to_empty_a_side():
 
 
 def brute_force_pairs(times, lag, history):
-    """Start, slots and end of every transition by the definition: the nearest stamp, at most half a lag off."""
+    """Start, slots and end of every transition by the definition: the nearest stamp, at most half a lag off (slots: 1/4)."""
 
-    def nearest(t, want):
+    def nearest(t, want, near):
         k = int(np.argmin(np.abs(t - want)))
-        return k if abs(t[k] - want) <= lag / 2 else None
+        return k if abs(t[k] - want) <= near * lag else None
 
     pairs = []
     for path, t in enumerate(times):
         for k in range(len(t)):
-            rows = [*(nearest(t, t[k] - j * lag) for j in range(history - 1, 0, -1)), k, nearest(t, t[k] + lag)]
+            slots = [nearest(t, t[k] - j * lag, 0.25) for j in range(history - 1, 0, -1)]
+            rows = [*slots, k, nearest(t, t[k] + lag, 0.5)]
             if None not in rows and all(a < b for a, b in itertools.pairwise(rows)):
                 pairs.append((path, rows))
     return pairs
@@ -196,7 +197,7 @@ def test_lag_pairs_the_nearest_observation_with_its_true_dt(gaps, lag_ticks, his
     wanted = brute_force_pairs(times, lag, history)
     data = Trajectories.from_arrays(states, times)
     if not wanted:
-        with pytest.raises(ValueError, match="No path is long enough"):
+        with pytest.raises(ValueError, match=r"No path is long enough|lag` is shorter"):
             data.transitions(lag=lag, history=history)
         return
     pairs = data.transitions(lag=lag, history=history)
@@ -311,8 +312,8 @@ def test_bad_states(states, message):
         ([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]], r"one array per path\. Got 2 for 1 paths"),
         ([[0.0, np.nan, 2.0]], r"must be finite\. Got times\[0\]\[1\]=nan"),
         ([np.array(["2024-01-01", "NaT", "2024-01-03"], dtype="datetime64[D]")], r"times\[0\]\[1\]=nan"),
-        ([np.array(["a", "b", "c"])], "must be numbers or datetimes"),
-        ([np.array([0, 1, None], dtype=object)], "must be numbers or datetimes"),
+        ([np.array(["a", "b", "c"])], "must be numbers, datetime64 or timedelta64"),
+        ([np.array([0, 1, None], dtype=object)], "must be numbers, datetime64 or timedelta64"),
         ([[[0.0], [1.0], [2.0]]], r"shape \(3, 1\)"),
     ],
 )
@@ -354,3 +355,40 @@ def test_a_constant_dimension_trains_samples_and_scores(np_rng):
     paths = model.sample(data[0][0][0], np.linspace(0, 1, 11), num_paths=20, rng=torch.Generator().manual_seed(0))
     assert paths.isfinite().all() and model.log_prob(data).isfinite().all()
     assert (paths[..., 1] - 3).abs().max() < 0.1 < paths[..., 0].std()
+
+
+def test_timedeltas_and_dates_become_seconds():
+    gaps = np.array([0, 90, 100], dtype="timedelta64[s]")
+    for stamps in (gaps, np.datetime64("2026-01-01") + gaps):
+        assert Trajectories.from_arrays([ramp(3)], [stamps]).times.tolist() == [0.0, 90.0, 100.0]
+
+
+def test_a_lag_below_the_data_step_is_named():
+    with pytest.raises(
+        ValueError, match=r"`lag` is shorter than the time between observations. Got lag=0.1, gaps from 0.5"
+    ):
+        Trajectories.from_arrays([ramp(4)], dt=0.5).transitions(lag=0.1)
+
+
+def test_steps_that_float32_would_lose_are_refused():
+    degrees = 52.0 + 1e-6 * np.arange(10.0)[:, None]
+    with pytest.raises(ValueError, match=r"states\[1\] changes by less than float32 can hold .* Subtract an offset"):
+        Trajectories.from_arrays([np.arange(10.0)[:, None], degrees])
+
+
+def test_columns_are_a_list():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"price": [1.0, 2.0]})
+    with pytest.raises(ValueError, match=r"lists of names. Got columns='price'"):
+        Trajectories.from_dataframe(frame, columns="price")
+
+
+def test_slots_may_be_spaced_otherwise_than_pairs():
+    data = Trajectories.from_arrays([np.arange(20.0)[:, None]], dt=0.1)
+    pairs = data.transitions(history=2, spacing=0.5)
+    batch = pairs[torch.arange(len(pairs))]
+    assert (batch.history[:, 1] - batch.history[:, 0]).unique().tolist() == [
+        4.0,
+        5.0,
+    ]  # 4 only at the start of the path
+    assert (batch.next - batch.history[:, 1]).unique().tolist() == [1.0]

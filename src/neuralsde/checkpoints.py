@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from neuralsde.config import RunError
-from neuralsde.models import read_tensors
+from neuralsde.files import read_tensors
 
 RECORD = {"step", "train", "model", "data"}
 """What state.json must hold."""

@@ -161,6 +161,8 @@ class Compare:
     """Runs side by side, one thread each."""
     only: str | None = None
     """Only rows whose name contains this text."""
+    fresh: bool = False
+    """Run also what the file already holds."""
 
     def run(self) -> None:
         """Run what is missing and print the table."""
@@ -169,7 +171,8 @@ class Compare:
         rows = {k: v for k, v in branching_recipes.comparison().items() if self.only is None or self.only in k}
         if not rows:
             raise ValueError(f"No row contains {self.only!r}. Rows: {', '.join(branching_recipes.comparison())}.")
-        print(table(compare(rows, self.output, num_seeds=self.num_seeds, num_workers=self.num_workers)))
+        values = compare(rows, self.output, num_seeds=self.num_seeds, num_workers=self.num_workers, fresh=self.fresh)
+        print(table(values))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 from neuralsde.config import Experiment, to_dict
 from neuralsde.experiment import provenance, run, write_results
-from neuralsde.sequence import writable_folder
+from neuralsde.files import writable_folder
 
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """Student's t for a two-sided 95 % interval, by degrees of freedom."""
@@ -42,7 +42,9 @@ def run_all(
             yield future.result()
 
 
-def compare(rows: Mapping[str, Experiment], output: Path, *, num_seeds: int, num_workers: int) -> dict[str, Any]:
+def compare(
+    rows: Mapping[str, Experiment], output: Path, *, num_seeds: int, num_workers: int, fresh: bool = False
+) -> dict[str, Any]:
     """Run every row with seeds 0 … num_seeds - 1 and write all scores and their summary to `output`."""
     writable_folder(output.parent)
     runs: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else []
@@ -50,7 +52,7 @@ def compare(rows: Mapping[str, Experiment], output: Path, *, num_seeds: int, num
     for seed in range(num_seeds):
         for label, row in rows.items():
             experiment = replace(row, train=replace(row.train, seed=seed, progress=False))
-            if not any(
+            if fresh or not any(
                 r["label"] == label and r["seed"] == seed and r["experiment"] == to_dict(experiment) for r in runs
             ):
                 jobs.append((label, experiment, None))

@@ -28,6 +28,31 @@ def _check(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
+def _check_choices(config: Any) -> None:
+    """A misspelt choice must not train something else."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        if get_origin(hint) is Literal:
+            _check(value in get_args(hint), f"`{name}` must be one of {list(get_args(hint))}. Got {value!r}.")
+        elif hint is int:
+            _check(type(value) is int, f"`{name}` must be a whole number. Got {value!r}.")
+
+
+def with_settings(config: T, settings: dict[str, Any]) -> T:
+    """`config` with some fields changed; an unknown name is an error that suggests the right one."""
+    _check_keys(type(config), settings, "")
+    return dataclasses.replace(config, **settings)  # type: ignore[type-var]
+
+
+def _check_keys(cls: Any, values: Any, where: str) -> None:
+    names = [f.name for f in dataclasses.fields(cls)]
+    for key in values:
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, 1)
+            hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join(names)}."
+            raise ValueError(f"Unknown key `{where}{'.' if where else ''}{key}` for {cls.__name__}. {hint}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class MLPConfig:
     """A residual perceptron: pre-norm blocks of two linear layers."""
@@ -40,6 +65,7 @@ class MLPConfig:
     """Dropout probability inside the blocks."""
 
     def __post_init__(self) -> None:
+        _check_choices(self)
         _check(
             self.width > 0 and self.depth > 0,
             f"`width` and `depth` must be positive. Got {self.width=}, {self.depth=}.",
@@ -69,6 +95,7 @@ class Sampler:
     """Stop with an error when a state is further than this many data ranges outside the data. None: only when not finite."""
 
     def __post_init__(self) -> None:
+        _check_choices(self)
         _check(self.substeps >= 1, f"`substeps` must be at least 1. Got {self.substeps=}.")
         _check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
         _check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
@@ -116,11 +143,12 @@ class NeuralSDEConfig(ModelSettings):
     denoiser: bool = True
     """Learn d, which gives the score. False: no balance and no pull."""
     alpha: bool = False
-    """Learn the weight of the score as a function of the state, in place of balance * g^2 / 2."""
+    """Learn the weight of the score as a function of the state, in place of balance * g^2 / 2 (unless `balance` is given)."""
     sampler: Sampler = field(default_factory=Sampler)
     """How paths are drawn."""
 
     def __post_init__(self) -> None:
+        _check_choices(self)
         if isinstance(self.tau, str):
             _check(
                 self.tau in ("start", "uniform"), f"`tau` must be 'start', 'uniform' or a probability. Got {self.tau=}."
@@ -162,6 +190,7 @@ class NextStateConfig(ModelSettings):
     """Network passes per generated state."""
 
     def __post_init__(self) -> None:
+        _check_choices(self)
         _check(self.num_steps >= 1, f"`num_steps` must be at least 1. Got {self.num_steps=}.")
         _check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
         _check(self.noise >= 0, f"`noise` must not be negative. Got {self.noise=}.")
@@ -208,7 +237,7 @@ class TrainConfig:
     ema: float = 0.995
     """Decay of the moving average of the weights that is kept as the result; 0 keeps the last weights."""
     seed: int = 0
-    """Seed of the initial weights, the data order and the injected noise."""
+    """Seed of the data order and the injected noise (of the initial weights too, in a recipe)."""
     stages: tuple[str, ...] = ()
     """Train parts one after another, e.g. ("flow", "denoiser", "diffusion"); "a+b" trains two together. Empty: all at once."""
     precision: Literal["no", "bf16"] = "no"
@@ -231,6 +260,7 @@ class TrainConfig:
     """Stay on the CPU though there is an accelerator."""
 
     def __post_init__(self) -> None:
+        _check_choices(self)
         for name in ("steps", "batch_size", "val_every", "log_every", "checkpoint_every", "keep"):
             _check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
         _check(self.lr > 0, f"`lr` must be positive. Got {self.lr=}.")
@@ -258,6 +288,7 @@ class BranchingConfig:
     """Paths drawn for the scores."""
 
     def __post_init__(self) -> None:
+        _check_choices(self)
         for name in ("density", "num_branches", "paths_per_branch", "num_paths"):
             _check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
         _check(0 < self.angle < 90, f"`angle` must be between 0 and 90 degrees. Got {self.angle=}.")
@@ -298,12 +329,7 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
         _check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {values!r}.")
         values = {k: v for k, v in values.items() if k != "kind"}
         hints = typing.get_type_hints(cls)
-        names = [f.name for f in dataclasses.fields(cls)]
-        for key in values:
-            if key not in names:
-                near = difflib.get_close_matches(str(key), names, 1)
-                hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join(names)}."
-                raise ValueError(f"Unknown key `{where}{'.' if where else ''}{key}` for {cls.__name__}. {hint}")
+        _check_keys(cls, values, where)
         missing = [f.name for f in dataclasses.fields(cls) if f.name not in values and _required(f)]
         _check(not missing, f"`{where or cls.__name__}` lacks {', '.join(missing)}.")
         prefix = f"{where}." if where else ""

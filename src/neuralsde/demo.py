@@ -17,9 +17,9 @@ from torch import Tensor
 from neuralsde import compare, plots
 from neuralsde.config import BranchingConfig, Sampler
 from neuralsde.experiment import load_run, provenance, write_results
+from neuralsde.files import writable_folder
 from neuralsde.method import NeuralSDE
 from neuralsde.recipes import branching as recipes
-from neuralsde.sequence import writable_folder
 from neuralsde.tasks import branching
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from neuralsde.config import Experiment, save_yaml, to_dict
+from neuralsde.files import writable_folder
 from neuralsde.models import build, load
-from neuralsde.sequence import SequenceModel, writable_folder
+from neuralsde.sequence import SequenceModel
 from neuralsde.tasks import branching
 from neuralsde.train import fit
 
@@ -110,6 +111,8 @@ def load_run(run_dir: str | os.PathLike[str]) -> tuple[SequenceModel, Experiment
     from neuralsde.config import load_yaml
 
     folder = Path(run_dir)
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(f"{folder} is not a run folder of `nsde train`. For a saved model use `nsde sample`.")
     return load(folder / "model"), load_yaml(Experiment, folder / "config.yaml")
 
 

@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import NeuralSDEConfig, Sampler
+from neuralsde.config import NeuralSDEConfig, Sampler, with_settings
 from neuralsde.noise import Noise
 from neuralsde.sequence import Condition, Scale, SequenceModel, Transition, evaluating
 from neuralsde.solvers import SCHEMES, Coefficients, Step, diagonal_slope
@@ -108,7 +108,7 @@ class NeuralSDE(SequenceModel):
         """A model with sensible nets and units for `data`; `settings` are fields of `NeuralSDEConfig`."""
         from neuralsde.models import build
 
-        config = NeuralSDEConfig(**settings)
+        config = with_settings(NeuralSDEConfig(), settings)
         return build(config, data.transitions(lag=lag, history=config.history), nets=nets, seed=seed)  # type: ignore[return-value]
 
     def fit_bounds(self, pairs: Transition) -> None:
@@ -122,7 +122,7 @@ class NeuralSDE(SequenceModel):
         self.log_g_high.copy_(high.log())
         self.log_g_low.copy_((1e-4 * high).log())
         self.log_g_typical.copy_(size.square().mean(0).sqrt().clamp(1e-2 * high, 0.5 * high).log())
-        self.rate.copy_((step / dt).square().mean(0).sqrt().clamp(min=1e-6))
+        self.rate.copy_((step**2 / dt).mean(0).div(dt.mean()).sqrt().clamp(min=1e-6))  # Δt-weighted, as the loss
 
     # The fields
 
@@ -251,9 +251,9 @@ class NeuralSDE(SequenceModel):
             g, g_dg = self._g_and_dg(state, condition, sampler, signs)
         else:
             g = sampler.diffusion * torch.exp(self.log_diffusion(state, condition))
-        if self.has_score and (balance > 0 or pull > 0):
+        learned = self.config.alpha and sampler.balance is None and sampler.diffusion > 0
+        if self.has_score and (balance > 0 or pull > 0 or learned):
             score = self.denoiser(state, condition) / self.sigma
-            learned = self.config.alpha and balance > 0
             weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else balance * 0.5 * g**2
             drift = drift + (weight + pull * self.sigma**2) * score
         drift = drift + balance * g_dg
@@ -264,7 +264,8 @@ class NeuralSDE(SequenceModel):
     def _coefficients_at(self, history: Tensor, context: Tensor | None, time: Tensor, sampler: Sampler) -> Coefficients:
         """At raw states and times, with a fixed probe: fields and densities are functions of the data."""
         self.check_sampler(sampler, torch.zeros(1))
-        signs = partial(Noise(torch.arange(len(history), device=time.device)).signs, 0, self.scale.shape)
+        one = torch.zeros(len(history), dtype=torch.int64, device=time.device)
+        signs = partial(Noise(one).signs, 0, self.scale.shape)
         condition = self._condition(context, time / self.scale.step)
         return self.coefficients(self.scale.states(history), condition, sampler, signs, correction=False)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from neuralsde.baselines.ddim import DDIM
@@ -20,14 +19,14 @@ from neuralsde.config import (
     DDIMConfig,
     ModelConfig,
     NeuralSDEConfig,
-    NextStateConfig,
     Normalise,
     RectifiedFlowConfig,
     from_dict,
 )
+from neuralsde.files import read_tensors
 from neuralsde.method import NeuralSDE
-from neuralsde.nets.mlp import MLP, num_parameters, widened
-from neuralsde.sequence import FORMAT, Scale, SequenceModel, Transition
+from neuralsde.nets.mlp import MLP
+from neuralsde.sequence import FORMAT, Scale, SequenceModel, Transition, evaluating
 from neuralsde.trajectories import Transitions
 
 CLASSES: dict[str, tuple[type[SequenceModel], type]] = {
@@ -47,11 +46,14 @@ def build(
     Weights depend on `seed` alone.
     """
     model = _assemble(config, data.data.shape, data.data.context_size, nets, seed)
+    if model.own_nets:
+        _check_nets(model)
     pairs = data.spread(min(STATISTICS_FROM, max(1_000, 20_000_000 // math.prod(data.data.shape))))
     fit_scale(model.scale, data, pairs, config.normalise)
     assert isinstance(model, (NeuralSDE, NextStateModel))
     model.fit_bounds(pairs)
     model.lag = data.lag
+    _warn_of_history(model, pairs)
     return model.to(data.start.device)
 
 
@@ -78,13 +80,36 @@ def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dic
     return {"net": MLP(config.net, shape, history=config.history, condition_size=size)}
 
 
-def matched(config: NextStateConfig, to: NeuralSDEConfig, shape: tuple[int, ...]) -> NextStateConfig:
-    """`config` with a net as large as all nets of the Neural SDE `to` together."""
-    from dataclasses import replace
+def _check_nets(model: SequenceModel) -> None:
+    """The caller's own nets must give one value per feature: other shapes would broadcast, and train something else."""
+    if not isinstance(model, NeuralSDE):
+        return
+    state = torch.zeros(2, model.config.history, *model.scale.shape)
+    size = model.scale.context_size + model.config.time_input
+    condition = torch.zeros(2, size) if size else None
+    for name, net in model.nets.items():
+        with torch.no_grad(), evaluating(net):
+            got = tuple(net(state.to(next(net.parameters(), state).device), condition).shape)
+        if got != (2, *model.scale.shape):
+            raise ValueError(
+                f"The net {name!r} must map a state {tuple(state.shape)} to {(2, *model.scale.shape)}. Got {got}."
+            )
 
-    budget = sum(map(num_parameters, _nets(to, shape, 0).values()))
-    size = config.time_input + EMBEDDING + math.prod(shape)
-    return replace(config, net=widened(config.net, budget, shape, history=config.history, condition_size=size))
+
+def _warn_of_history(model: SequenceModel, pairs: Transition) -> None:
+    """Slots carry the velocity in their differences: noise or uneven gaps can drown it."""
+    if model.config.history == 1:
+        return
+    slots = model.scale.states(pairs.history)
+    size = float(slots.diff(dim=1).square().mean().sqrt())
+    noise = float(torch.as_tensor(getattr(model.config, "noise", 0.0)).max())
+    if noise > 0.25 * size:
+        warnings.warn(
+            f"noise={noise:g} hides the differences between slots (rms {size:.2g}). Use a smaller `noise` or a `lag`.",
+            stacklevel=3,
+        )
+    if model.lag is None and float(pairs.dt.std()) > 0.1 * float(pairs.dt.mean()):
+        warnings.warn("`history` on irregular stamps has slots at uneven gaps. Give a `lag`.", stacklevel=3)
 
 
 @torch.no_grad()
@@ -108,7 +133,9 @@ def fit_scale(scale: Scale, data: Transitions, pairs: Transition, mode: Normalis
     if pairs.context is not None:
         spread = pairs.context.std(0, correction=0)
         scale.context_mean.copy_(pairs.context.mean(0))
-        scale.context_std.copy_(torch.where(spread > 1e-6, spread, torch.ones_like(spread)))
+        scale.context_std.copy_(
+            torch.where(spread > 1e-6 * scale.context_mean.abs().clamp(min=1e-30), spread, torch.ones_like(spread))
+        )
     scale.dt_ref.copy_(pairs.dt.double().median())
 
 
@@ -158,21 +185,6 @@ def _read_record(folder: Path) -> dict[str, Any]:
             f"{file} has format {record.get('format')!r}, this version reads {FORMAT}. Install a newer neuralsde."
         )
     return record
-
-
-def read_tensors(file: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file, or one clear error."""
-    try:
-        return load_file(file)
-    except FileNotFoundError:
-        raise ValueError(f"{file} is missing. Copy the whole folder.") from None
-    except SafetensorError as error:
-        head = file.read_bytes()[:4]
-        if head[:2] in (b"\x80\x02", b"\x80\x04", b"\x80\x05", b"PK"):
-            raise ValueError(
-                f"{file} is a pickle or a zip of one. It is never loaded: pickles can run code. Save with save_pretrained."
-            ) from None
-        raise ValueError(f"{file} is truncated or not a safetensors file ({error}). Copy or save it again.") from None
 
 
 def _mismatch(wanted: dict[str, Tensor], got: dict[str, Tensor]) -> str:

@@ -108,17 +108,3 @@ def field_grid(panels: Sequence[FieldPanel], *, columns: int = 2) -> Figure:
     for ax in axes[:, 0]:
         ax.set_ylabel("y")
     return figure
-
-
-def series(times: np.ndarray, paths: np.ndarray, names: Sequence[str]) -> Figure:
-    """Sampled paths (N, T, D) against time, one panel per dimension, with the median and the central 80 %."""
-    figure, axes = _figure(len(names), 1, 8.0, 2.2)
-    low, middle, high = np.quantile(paths, [0.1, 0.5, 0.9], axis=0)
-    for k, name in enumerate(names):
-        ax = axes[k, 0]
-        ax.fill_between(times, low[:, k], high[:, k], color=BRANCH_COLOURS[0], alpha=0.25, linewidth=0)
-        ax.plot(times, paths[:30, :, k].T, color=BRANCH_COLOURS[0], linewidth=0.5, alpha=0.4)
-        ax.plot(times, middle[:, k], color="black", linewidth=1.2)
-        ax.set_ylabel(name)
-    axes[-1, 0].set_xlabel("time")
-    return figure

@@ -26,6 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from neuralsde.config import ModelSettings, NeuralSDEConfig, Sampler, to_dict
+from neuralsde.files import writable_folder
 from neuralsde.noise import Noise
 from neuralsde.solvers import Grid, Step, integrate
 
@@ -307,6 +308,8 @@ class SequenceModel(nn.Module, ABC):
         if context is None:
             return x, t, None
         ctx = torch.as_tensor(context, dtype=torch.float32, device=device)
+        if not bool(torch.isfinite(ctx).all()):
+            raise ValueError("`context` must be finite. Fill or drop missing values first.")
         if ctx.shape not in ((len(x), size), (len(x), t.shape[1], size)):
             raise ValueError(
                 f"`context` must have shape {(len(x), size)} or {(len(x), t.shape[1], size)}. Got {tuple(ctx.shape)}."
@@ -320,13 +323,27 @@ class SequenceModel(nn.Module, ABC):
         with evaluating(self):
             if isinstance(data, Transition):
                 return self.transition_log_prob(data)
-            pairs = data.transitions(history=self.config.history).to(self.scale.mean.device)
+            if not hasattr(data, "transitions"):
+                raise ValueError(
+                    f"`log_prob` takes Trajectories or a Transition. Got {type(data).__name__}. Use Trajectories.from_arrays."
+                )
+            pairs = data.transitions(history=self.config.history, spacing=self.lag).to(self.scale.mean.device)
+            self.check_data(pairs.data.shape, pairs.history, pairs.data.context_size)
             total = torch.zeros(len(data), dtype=torch.float64, device=self.scale.mean.device)
             for first in range(0, len(pairs), batch_size):
                 rows = torch.arange(first, min(first + batch_size, len(pairs)), device=total.device)
                 self.nfe = {}
                 total.index_add_(0, pairs.path[rows], self.transition_log_prob(pairs[rows]).double())
             return total.float()
+
+    def check_data(self, shape: tuple[int, ...], history: int, context_size: int) -> None:
+        """Refuse data of another form than the model was built for."""
+        wanted = (self.scale.shape, self.config.history, self.scale.context_size)
+        if (shape, history, context_size) != wanted:
+            raise ValueError(
+                f"The model takes states of shape {wanted[0]}, history {wanted[1]} and {wanted[2]} context value(s). Got data "
+                f"with {shape}, {history} and {context_size}. Build the model with for_data on this data."
+            )
 
     # Files
 
@@ -374,15 +391,3 @@ class SequenceModel(nn.Module, ABC):
                 f"{path} holds a {type(model).__name__}, not a {cls.__name__}. Use {type(model).__name__}.from_pretrained."
             )
         return model
-
-
-def writable_folder(path: str | os.PathLike[str]) -> Path:
-    """Create the folder `path` and make sure that it takes files, before any work is done for it."""
-    folder = Path(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ValueError(f"Cannot write to the folder {folder}: {error.strerror}. Choose another folder.") from None
-    return folder

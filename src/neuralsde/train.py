@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +23,16 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.checkpoints import Checkpoint, Checkpoints
-from neuralsde.config import RunError, TrainConfig, to_dict
+from neuralsde.config import RunError, TrainConfig, to_dict, with_settings
+from neuralsde.files import writable_folder
 from neuralsde.noise import Noise
-from neuralsde.sequence import SequenceModel, writable_folder
+from neuralsde.sequence import SequenceModel
 from neuralsde.trajectories import Trajectories, Transitions
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-FREE_TO_CHANGE = {"progress", "log_every", "checkpoint_every", "keep", "trackers", "val_every", "cpu", "sampler"}
+FREE_TO_CHANGE = {"progress", "log_every", "checkpoint_every", "keep", "trackers", "val_every", "sampler"}
 """Settings that a resumed run may change: they do not touch the numbers."""
 VALIDATION_SIZE = 8_192
 FINGERPRINT_SIZE = 4_096
@@ -91,8 +92,10 @@ class Average:
         with torch.no_grad():
             last = [p.clone() for p in self.parameters]
             self.apply()
-            yield
-            torch._foreach_copy_(self.parameters, last)
+            try:
+                yield
+            finally:
+                torch._foreach_copy_(self.parameters, last)
 
 
 def _fingerprint(data: Transitions) -> str:
@@ -122,7 +125,7 @@ def fit(
         run_dir: folder for metrics.jsonl and checkpoints; None keeps nothing.
         resume: go on from the newest checkpoint in `run_dir`, if there is one.
     """
-    config = replace(config or TrainConfig(), **settings)
+    config = with_settings(config or TrainConfig(), settings)
     if resume and run_dir is None:
         raise ValueError("`resume=True` needs the `run_dir` of the run to go on with.")
     if config.trackers and run_dir is None:
@@ -141,12 +144,12 @@ def fit(
 
 
 def _pairs(model: SequenceModel, data: Trajectories | Transitions) -> Transitions:
-    pairs = data.transitions(lag=model.lag, history=model.config.history) if isinstance(data, Trajectories) else data
-    if pairs.data.shape != model.scale.shape or pairs.history != model.config.history:
+    if not isinstance(data, (Trajectories, Transitions)):
         raise ValueError(
-            f"The model takes states of shape {model.scale.shape} with history {model.config.history}. Got data of shape "
-            f"{pairs.data.shape} with history {pairs.history}. Build the model with for_data on this data."
+            f"`fit` takes Trajectories. Got {type(data).__name__}. Use Trajectories.from_arrays(states, times)."
         )
+    pairs = data.transitions(lag=model.lag, history=model.config.history) if isinstance(data, Trajectories) else data
+    model.check_data(pairs.data.shape, pairs.history, pairs.data.context_size)
     return pairs
 
 
@@ -164,7 +167,9 @@ class _Loop:
     ) -> None:
         self.config, self.folder, self.model = config, folder, model
         self.accelerator = _accelerator(config, folder)
-        device = self.accelerator.device
+        device, shares = self.accelerator.device, self.accelerator.num_processes
+        if config.batch_size % shares:
+            raise ValueError(f"`batch_size` must be a multiple of the {shares} processes. Got {config.batch_size=}.")
         self.data = data.to(device)
         self.val = None if val is None else val.to(device).spread(VALIDATION_SIZE)
         model.to(device).train()

@@ -20,11 +20,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from neuralsde.arrays import as_context, as_list, as_states, as_times
 from neuralsde.noise import Noise
 from neuralsde.sequence import Transition
-
-LARGEST = 1e15
-"""Largest magnitude of a state: its square still fits into float32 with room for sums."""
 
 
 class Trajectories:
@@ -60,7 +58,7 @@ class Trajectories:
             dt: time between observations where there are no stamps (default 1).
             context: one row (C,) per path, or one array (T_i, C) per path.
         """
-        paths = [_as_states(p, i) for i, p in enumerate(_as_list(states, "states"))]
+        paths = [as_states(p, i) for i, p in enumerate(as_list(states, "states"))]
         if not paths:
             raise ValueError("`states` must hold at least one path. Got an empty list.")
         shape = paths[0].shape[1:]
@@ -69,9 +67,9 @@ class Trajectories:
                 raise ValueError(
                     f"All paths must have states of one shape. Got {p.shape[1:]} in states[{i}] but {shape} in states[0]."
                 )
-        stamps = _as_times(times, dt, [len(p) for p in paths])
+        stamps = as_times(times, dt, [len(p) for p in paths])
         lengths = torch.tensor([len(p) for p in paths])
-        rows = None if context is None else _as_context(context, [len(p) for p in paths])
+        rows = None if context is None else as_context(context, [len(p) for p in paths])
         return cls(
             torch.from_numpy(np.concatenate(paths)),
             torch.from_numpy(np.concatenate(stamps)),
@@ -90,6 +88,10 @@ class Trajectories:
         context: Sequence[str] = (),
     ) -> Trajectories:
         """Read a pandas DataFrame in long form: one row per observation, `id` names the path, `time` its stamp."""
+        if isinstance(columns, str) or isinstance(context, str):
+            raise ValueError(
+                f"`columns` and `context` are lists of names. Got {columns=}, {context=}. Write ['{columns}']."
+            )
         for name in [*columns, *context, *(n for n in (id, time) if n)]:
             if name not in frame.columns:
                 raise ValueError(f"The table has no column {name!r}. It has {', '.join(map(str, frame.columns))}.")
@@ -154,12 +156,13 @@ class Trajectories:
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed)).tolist()
         return self.select(sorted(order[num:])), self.select(sorted(order[:num]))
 
-    def transitions(self, *, lag: float | None = None, history: int = 1) -> Transitions:
+    def transitions(self, *, lag: float | None = None, history: int = 1, spacing: float | None = None) -> Transitions:
         """All pairs of states to learn from.
 
         Args:
             lag: physical time between the two states (nearest observation); None pairs consecutive observations.
-            history: slots of the state, spaced like the pairs.
+            history: slots of the state.
+            spacing: physical time between the slots, if not that of the pairs.
         """
         if lag is not None and not 0 < lag < math.inf:
             raise ValueError(f"`lag` must be positive and finite. Got {lag=}. None pairs consecutive observations.")
@@ -170,7 +173,10 @@ class Trajectories:
         path = torch.repeat_interleave(torch.arange(len(self), device=device), lengths)
         first = (lengths.cumsum(0) - lengths)[path]
         index = torch.arange(len(self.states), device=device)
-        slots = [index] + [index - k if lag is None else self._snap(path, first, lag, -k) for k in range(1, history)]
+        apart = lag if spacing is None else spacing
+        slots = [index] + [
+            index - k if apart is None else self._snap(path, first, apart, -k) for k in range(1, history)
+        ]
         after = index + 1 if lag is None else self._snap(path, first, lag, 1)
         last = first + lengths[path] - 1
         valid = (after <= last) & (after > index)
@@ -178,6 +184,11 @@ class Trajectories:
             valid &= (older >= first) & (older < newer)
         if not bool(valid.any()):
             longest = float((self.times[last] - self.times[first]).max())
+            gap = float((self.times[1:] - self.times[:-1])[path[1:] == path[:-1]].min())
+            if lag is not None and lag < 0.7 * gap:
+                raise ValueError(
+                    f"`lag` is shorter than the time between observations. Got {lag=}, gaps from {gap:g}. Use None."
+                )
             raise ValueError(
                 f"No path is long enough for a transition with {lag=} and {history=}. The longest path lasts {longest:g} "
                 f"with {int(lengths.max())} observations. Use a shorter lag or history."
@@ -193,7 +204,10 @@ class Trajectories:
         return Transitions(self, start, stacked, path[start], self.times[first[start]], lag)
 
     def _snap(self, path: Tensor, first: Tensor, lag: float, shift: int) -> Tensor:
-        """The observation of the same path nearest to `shift` lags later, -1 where none is near."""
+        """The observation of the same path nearest to `shift` lags later, -1 where none is near.
+
+        Near is half a lag for the next state, whose true dt is known, and a quarter for older slots, whose place is not.
+        """
         since = self.times - self.times[first]
         span = float(since.max()) + 2 * abs(shift) * lag + 1.0
         line = since + span * path  # one increasing line for all paths
@@ -201,7 +215,7 @@ class Trajectories:
         right = torch.searchsorted(line, want).clamp(max=len(line) - 1)
         left = (right - 1).clamp(min=0)
         near = torch.where((want - line[left]).abs() <= (line[right] - want).abs(), left, right)
-        miss = (path[near] != path) | ((line[near] - want).abs() > 0.5 * lag)
+        miss = (path[near] != path) | ((line[near] - want).abs() > (0.5 if shift > 0 else 0.25) * lag)
         return torch.where(miss, torch.full_like(near, -1), near)
 
 
@@ -264,122 +278,3 @@ class Transitions:
         """At most `num` transitions, evenly spread over the set: for statistics of the data."""
         num = min(num, len(self))
         return self[torch.arange(num, device=self.start.device) * len(self) // num]
-
-
-# The door
-
-
-def _as_list(values: Any, name: str) -> list[Any]:
-    if isinstance(values, (np.ndarray, Tensor)):
-        if values.ndim < 3 and values.dtype != object:
-            raise ValueError(
-                f"`{name}` as one array must have shape (paths, time, features). Got {tuple(values.shape)}. "
-                f"For a single path (time, features) pass [{name}]; for scalar series add a last axis."
-            )
-        return list(values)
-    if hasattr(values, "columns"):
-        raise ValueError(
-            f"`{name}` got a DataFrame. Use Trajectories.from_dataframe(frame, columns=…), or pass a list of frames."
-        )
-    return list(values)
-
-
-def _as_array(values: Any, name: str) -> np.ndarray:
-    try:
-        return np.asarray(values)
-    except ValueError:
-        raise ValueError(f"`{name}` must have rows of one length. Got lists of several. Fill the gaps first.") from None
-
-
-def _as_states(path: Any, i: int) -> np.ndarray:
-    if isinstance(path, Tensor):
-        path = path.detach().cpu().numpy()
-    array = _as_array(path, f"states[{i}]")
-    if array.dtype == object or array.dtype.kind not in "fiub":
-        raise ValueError(
-            f"`states` must be numbers. Got states[{i}] of dtype {array.dtype}. Drop or encode text, dates and mixed columns."
-        )
-    if array.ndim < 2:
-        raise ValueError(
-            f"Each path must have shape (time, features). Got states[{i}] of shape {array.shape}. For a scalar series: x[:, None]."
-        )
-    if len(array) < 2:
-        raise ValueError(
-            f"Each path needs at least two observations. Got {len(array)} in states[{i}]. Drop it, or join it with its neighbours."
-        )
-    if array[0].size == 0:
-        raise ValueError(f"Each observation needs at least one feature. Got states[{i}] of shape {array.shape}.")
-    wide = array.astype(np.float64)
-    if array.dtype.kind in "iu" and not np.array_equal(wide.astype(np.float32).astype(array.dtype), array):
-        raise ValueError(
-            f"states[{i}] holds integers that float32 cannot hold exactly. Subtract an offset or rescale, then pass floats."
-        )
-    for bad, what in ((~np.isfinite(wide), "finite"), (np.abs(wide) > LARGEST, f"at most {LARGEST:g} in magnitude")):
-        if bad.any():
-            where = tuple(int(k) for k in np.argwhere(bad)[0])
-            place = "".join(f"[{k}]" for k in where)
-            remedy = "Drop the observation or fill the gap" if what == "finite" else "Rescale the column"
-            raise ValueError(f"`states` must be {what}. Got states[{i}]{place}={wide[where]}. {remedy}.")
-    return wide.astype(np.float32)
-
-
-def _as_times(times: Any, dt: float | None, lengths: list[int]) -> list[np.ndarray]:
-    if times is None:
-        step = 1.0 if dt is None else float(dt)
-        if not (np.isfinite(step) and step > 0):
-            raise ValueError(f"`dt` must be positive. Got {dt=}. Leave it out for a step of 1.")
-        return [step * np.arange(n, dtype=np.float64) for n in lengths]
-    if dt is not None:
-        raise ValueError(f"`times` and `dt` were both given. Got {dt=}. Pass one of them.")
-    shared = isinstance(times, (np.ndarray, Tensor)) and times.ndim == 1 and times.dtype != object
-    if not shared and len(times) and np.ndim(times[0]) == 0:
-        shared = True
-    rows = [np.asarray(times)] * len(lengths) if shared else [np.asarray(t) for t in times]
-    if len(rows) != len(lengths):
-        raise ValueError(f"`times` must hold one array per path. Got {len(rows)} for {len(lengths)} paths.")
-    out = []
-    for i, (row, n) in enumerate(zip(rows, lengths)):
-        if row.shape != (n,):
-            raise ValueError(
-                f"`times` must have one stamp per observation. Got times[{i}] of shape {row.shape} for {n} observations."
-            )
-        if row.dtype.kind == "M":
-            row = (row - row[0]) / np.timedelta64(1, "s")
-        if row.dtype == object or row.dtype.kind not in "fiu":
-            raise ValueError(f"`times` must be numbers or datetimes. Got times[{i}] of dtype {row.dtype}.")
-        row = row.astype(np.float64)
-        bad = ~np.isfinite(row)
-        if bad.any():
-            k = int(np.argmax(bad))
-            raise ValueError(f"`times` must be finite. Got times[{i}][{k}]={row[k]}. Drop the observation.")
-        wrong = np.diff(row) <= 0
-        if wrong.any():
-            k = int(np.argmax(wrong)) + 1
-            raise ValueError(
-                f"`times` must increase. Got times[{i}][{k}]={row[k]} after {row[k - 1]}. Drop duplicates or pass dt=…"
-            )
-        out.append(row)
-    return out
-
-
-def _as_context(context: Any, lengths: list[int]) -> np.ndarray:
-    if len(context) != len(lengths):
-        raise ValueError(f"`context` must hold one entry per path. Got {len(context)} for {len(lengths)} paths.")
-    rows: list[np.ndarray] = []
-    for i, (entry, n) in enumerate(zip(context, lengths)):
-        array = _as_array(entry, f"context[{i}]")
-        if array.dtype == object or array.dtype.kind not in "fiub":
-            raise ValueError(f"`context` must be numbers. Got context[{i}] of dtype {array.dtype}. Encode it first.")
-        array = np.broadcast_to(array, (n, len(array))) if array.ndim == 1 else array
-        if array.ndim != 2 or len(array) != n or array.shape[1] != (rows[0].shape[1] if rows else array.shape[1]):
-            raise ValueError(
-                f"`context` must be (C,) or (T, C) for each path. Got shape {np.shape(entry)} in context[{i}] for {n} observations."
-            )
-        if not np.isfinite(array).all():
-            raise ValueError(f"`context` must be finite. Got a missing value in context[{i}]. Fill it first.")
-        if (np.abs(array) > LARGEST).any():
-            raise ValueError(
-                f"`context` must be at most {LARGEST:g} in magnitude. Got more in context[{i}]. Rescale it."
-            )
-        rows.append(array.astype(np.float32))
-    return np.concatenate(rows)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -25,14 +23,6 @@ def crossing(paths: Float[Tensor, "N T 2"], height: float) -> Float[Tensor, " N"
     x0, x1, y0, y1 = x.gather(1, k - 1), x.gather(1, k), y.gather(1, k - 1), y.gather(1, k)
     at = x0 + (x1 - x0) * ((height - y0) / (y1 - y0).clamp(min=1e-12)).clamp(0, 1)
     return torch.where(over.any(1), at[:, 0], torch.nan)
-
-
-def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """95 % interval of a proportion."""
-    p = successes / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def shares(labels: Int[Tensor, " N"], num_labels: int) -> list[float]:

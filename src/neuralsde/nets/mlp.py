@@ -53,15 +53,3 @@ class MLP(nn.Module):
 def num_parameters(net: nn.Module) -> int:
     """Trained numbers of a net."""
     return sum(p.numel() for p in net.parameters())
-
-
-def widened(config: MLPConfig, budget: int, shape: tuple[int, ...], *, history: int, condition_size: int) -> MLPConfig:
-    """`config` with the width whose parameter count is nearest to `budget`: for fair comparisons."""
-    from dataclasses import replace
-
-    with torch.device("meta"):
-        sizes = {
-            w: num_parameters(MLP(replace(config, width=w), shape, history=history, condition_size=condition_size))
-            for w in range(8, 8 * config.width)
-        }
-    return replace(config, width=min(sizes, key=lambda w: abs(sizes[w] - budget)))

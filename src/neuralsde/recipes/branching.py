@@ -43,13 +43,13 @@ def neural_sde_dense() -> Experiment:
 
 
 def three_branches() -> Experiment:
-    """Three branches, nothing tuned."""
+    """Three branches, the settings of the Y."""
     run = neural_sde()
     return replace(run, name="branching-three", task=replace(run.task, num_branches=3))
 
 
 def wide_fork() -> Experiment:
-    """Branches 60 degrees off the stem, nothing tuned."""
+    """Branches 60 degrees off the stem, the settings of the Y."""
     run = neural_sde()
     return replace(run, name="branching-wide", task=replace(run.task, angle=60.0))
 

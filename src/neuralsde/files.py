@@ -1,0 +1,38 @@
+"""Folders and tensor files. Nothing that is read here is ever executed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+
+def writable_folder(path: str | os.PathLike[str]) -> Path:
+    """Create the folder `path` and make sure that it takes files, before any work is done for it."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"Cannot write to the folder {folder}: {error.strerror}. Choose another folder.") from None
+    return folder
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file, or one clear error."""
+    try:
+        return load_file(file)
+    except FileNotFoundError:
+        raise ValueError(f"{file} is missing. Copy the whole folder.") from None
+    except SafetensorError as error:
+        head = file.read_bytes()[:4]
+        if head[:2] in (b"\x80\x02", b"\x80\x04", b"\x80\x05", b"PK"):
+            raise ValueError(
+                f"{file} is a pickle or a zip of one. It is never loaded: pickles can run code. Save with save_pretrained."
+            ) from None
+        raise ValueError(f"{file} is truncated or not a safetensors file ({error}). Copy or save it again.") from None
