@@ -48,6 +48,7 @@ def compare(
     """Run every row with seeds 0 … num_seeds - 1 and write all scores and their summary to `output`."""
     writable_folder(output.parent)
     runs: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else []
+    order = list(dict.fromkeys([*(r["label"] for r in runs), *rows]))  # rows of the file that are not asked for stay
     jobs = []
     for seed in range(num_seeds):
         for label, row in rows.items():
@@ -58,9 +59,7 @@ def compare(
                 jobs.append((label, experiment, None))
     stale = {(label, e.train.seed) for label, e, _ in jobs}
     runs = [r for r in runs if (r["label"], r["seed"]) not in stale]
-    order = list(rows)
     source = provenance()
-    values: dict[str, Any] = {}
     for k, (label, experiment, scores) in enumerate(run_all(jobs, num_workers), 1):
         print(f"[{k}/{len(jobs)}] {label}, seed {experiment.train.seed}: {scores['train_seconds']:.0f} s", flush=True)
         runs.append(
@@ -72,13 +71,13 @@ def compare(
                 "scores": scores,
             }
         )
-        runs.sort(key=lambda r: (order.index(r["label"]) if r["label"] in order else len(order), r["seed"]))
-        values = {"summary": {name: summarise([r for r in runs if r["label"] == name]) for name in order}, "runs": runs}
-        write_results(output, values)
-    return values or {
-        "summary": {name: summarise([r for r in runs if r["label"] == name]) for name in order},
-        "runs": runs,
-    }
+        runs.sort(key=lambda r: (order.index(r["label"]), r["seed"]))
+        write_results(output, _summary(runs, order))
+    return _summary(runs, order)
+
+
+def _summary(runs: list[dict[str, Any]], order: list[str]) -> dict[str, Any]:
+    return {"summary": {name: summarise([r for r in runs if r["label"] == name]) for name in order}, "runs": runs}
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -173,6 +173,11 @@ class NeuralSDEConfig(ModelSettings):
         )
 
     @property
+    def parts(self) -> list[str]:
+        """The nets that are learned."""
+        return ["flow"] + [name for name in ("diffusion", "denoiser", "alpha") if getattr(self, name)]
+
+    @property
     def start_probability(self) -> float:
         """P(tau = 0); the rest of tau is uniform on [0, 1]."""
         return {"start": 1.0, "uniform": 0.0}[self.tau] if isinstance(self.tau, str) else float(self.tau)

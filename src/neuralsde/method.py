@@ -89,9 +89,8 @@ class NeuralSDE(SequenceModel):
 
     def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: NeuralSDEConfig) -> None:
         super().__init__(scale, config)
-        wanted = ["flow"] + [n for n in ("diffusion", "denoiser", "alpha") if getattr(config, n)]
-        if sorted(nets) != sorted(wanted):
-            raise ValueError(f"`nets` must hold {wanted} for this config. Got {sorted(nets)}.")
+        if sorted(nets) != sorted(config.parts):
+            raise ValueError(f"`nets` must hold {config.parts} for this config. Got {sorted(nets)}.")
         self.nets = nn.ModuleDict(nets)
         # Bounds of log g and the size of velocities: fixed from the data before training, saved with the weights.
         for name, value in (("log_g_low", 0.0), ("log_g_high", 0.0), ("log_g_typical", 0.0), ("rate", 1.0)):

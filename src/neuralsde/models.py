@@ -49,7 +49,7 @@ def build(
     if model.own_nets:
         _check_nets(model)
     pairs = data.spread(min(STATISTICS_FROM, max(1_000, 20_000_000 // math.prod(data.data.shape))))
-    fit_scale(model.scale, data, pairs, config.normalise)
+    fit_scale(model.scale, pairs, config.normalise)
     assert isinstance(model, (NeuralSDE, NextStateModel))
     model.fit_bounds(pairs)
     model.lag = data.lag
@@ -73,9 +73,8 @@ def _assemble(
 
 def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
     if isinstance(config, NeuralSDEConfig):
-        names = ["flow"] + [n for n in ("diffusion", "denoiser", "alpha") if getattr(config, n)]
         size = context_size + config.time_input
-        return {n: MLP(config.net, shape, history=config.history, condition_size=size) for n in names}
+        return {n: MLP(config.net, shape, history=config.history, condition_size=size) for n in config.parts}
     size = context_size + config.time_input + EMBEDDING + math.prod(shape)
     return {"net": MLP(config.net, shape, history=config.history, condition_size=size)}
 
@@ -113,7 +112,7 @@ def _warn_of_history(model: SequenceModel, pairs: Transition) -> None:
 
 
 @torch.no_grad()
-def fit_scale(scale: Scale, data: Transitions, pairs: Transition, mode: Normalise) -> None:
+def fit_scale(scale: Scale, pairs: Transition, mode: Normalise) -> None:
     """Set the units from the data. A constant feature gets the scale 1."""
     states = torch.cat([pairs.history[:, -1], pairs.next]).double()
     per_channel = (0, *range(2, states.ndim))  # vectors: per feature; images and latents: per channel

@@ -204,13 +204,12 @@ class _Loop:
         devices = [self.accelerator.device] if self.accelerator.device.type == "cuda" else []
         with self._bar() as bar, _stop_signals() as stop, torch.random.fork_rng(devices):
             for step in range(self.start, config.steps):
-                losses = self._step(step)
-                values = torch.stack([v.detach() for v in losses.values()])
+                parts, values = self._step(step)
                 sums, seen = values if sums is None else sums + values, seen + 1
                 done = step + 1
                 if done % config.log_every == 0 or done == config.steps:
-                    self._require_finite(sums, list(losses), step)
-                    means = dict(zip(losses, (sums / seen).tolist()))
+                    self._require_finite(sums, parts, step)
+                    means = dict(zip(parts, (sums / seen).tolist()))
                     rate = seen / (time.perf_counter() - began)
                     self._log(done, means, rate)
                     bar.set_postfix({k: f"{v:.4g}" for k, v in means.items()}, refresh=False)
@@ -219,7 +218,7 @@ class _Loop:
                 if self.checkpoints is not None and (
                     done % config.checkpoint_every == 0 or done == config.steps or stop
                 ):
-                    self._require_finite(values, list(losses), step)
+                    self._require_finite(values, parts, step)
                     self._save(done)
                 if stop and done < config.steps:
                     raise Interrupted(self._farewell(done))
@@ -228,7 +227,8 @@ class _Loop:
         self.average.apply()
         return self.model.eval()
 
-    def _step(self, step: int) -> dict[str, Tensor]:
+    def _step(self, step: int) -> tuple[list[str], Tensor]:
+        """One optimiser step; the names and the losses of the parts."""
         # For dropout and nets of the caller's own, which know no other generator
         seed = (self.config.seed * 1_000_003 + step) * 1_009 + self.accelerator.process_index
         torch.default_generator.manual_seed(seed)
@@ -236,11 +236,12 @@ class _Loop:
             torch.cuda.manual_seed(seed)
         noise = Noise.for_step(self.config.seed, step, self.rows)
         losses = self.wrapped(self.data.batch(noise), noise)
+        parts, values = list(losses), torch.stack([v.detach() for v in losses.values()])
         if self.accelerator.device.type == "cpu":  # on an accelerator the check waits until the next log line
-            self._require_finite(torch.stack([v.detach() for v in losses.values()]), list(losses), step)
-        parts = trained_parts(self.config, step, list(losses))
+            self._require_finite(values, parts, step)
+        trained = trained_parts(self.config, step, parts)
         self.optimiser.zero_grad(set_to_none=True)
-        self.accelerator.backward(sum(losses[p] for p in parts))
+        self.accelerator.backward(sum(losses[p] for p in trained))
         if self.config.clip > 0:
             for parameters in self.groups.values():
                 self.accelerator.clip_grad_norm_(parameters, self.config.clip)
@@ -248,7 +249,7 @@ class _Loop:
             group["lr"] = learning_rate(self.config, step)
         self.optimiser.step()
         self.average.update(step)
-        return losses
+        return parts, values
 
     @torch.no_grad()
     def _validate(self) -> dict[str, float]:

@@ -48,8 +48,3 @@ class MLP(nn.Module):
             x = torch.cat([x, condition], dim=1)
         x = self.outward(self.norm(self.blocks(self.inward(x))))
         return x.reshape(len(state), *self.shape)
-
-
-def num_parameters(net: nn.Module) -> int:
-    """Trained numbers of a net."""
-    return sum(p.numel() for p in net.parameters())
