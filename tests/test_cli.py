@@ -15,9 +15,10 @@ from safetensors.torch import load_file
 
 from neuralsde import __version__
 from neuralsde.cli import COMMANDS, main
-from neuralsde.config import Experiment, MLPConfig, load_yaml
+from neuralsde.config import Experiment, MLPConfig
 from neuralsde.recipes import RECIPES
 from neuralsde.recipes import branching as branching_recipes
+from neuralsde.records import load_yaml
 
 ENV = os.environ | {"OMP_NUM_THREADS": "1"}
 TINY = [

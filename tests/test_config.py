@@ -12,14 +12,10 @@ from neuralsde.config import (
     RectifiedFlowConfig,
     Sampler,
     TrainConfig,
-    from_dict,
-    load_yaml,
-    save_yaml,
-    to_dict,
-    with_settings,
 )
 from neuralsde.recipes import RECIPES
 from neuralsde.recipes.branching import comparison
+from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict, with_settings
 
 EXPERIMENTS = {name: recipe() for name, recipe in RECIPES.items()} | comparison()
 
@@ -94,8 +90,12 @@ def test_missing_parts_are_named():
     with pytest.raises(ValueError, match="`Experiment` lacks name, task"):
         from_dict(Experiment, {"model": {"kind": "NeuralSDEConfig"}})
     with pytest.raises(ValueError, match=r"`model\.kind` must be one of"):
-        from_dict(Experiment, {"name": "x", "task": {}, "model": {}})
+        from_dict(Experiment, {"name": "x", "task": {}, "model": {"kind": "Other"}})
     assert from_dict(Experiment, {"name": "x", "task": {}, "model": {"kind": "DDIMConfig"}}).train == TrainConfig()
+
+
+def test_a_record_from_before_there_was_a_choice_means_the_first():
+    assert isinstance(from_dict(Experiment, {"name": "x", "task": {}, "model": {}}).task, BranchingConfig)
 
 
 def test_whole_numbers_serve_as_floats_also_as_people_write_them():

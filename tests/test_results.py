@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from neuralsde.config import to_dict
 from neuralsde.recipes import branching as recipes
+from neuralsde.records import to_dict
 
 ROOT = Path(__file__).parent.parent
 

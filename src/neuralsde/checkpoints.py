@@ -20,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from neuralsde.config import RunError
 from neuralsde.files import read_tensors
+from neuralsde.records import RunError
 
 RECORD = {"step", "train", "model", "data"}
 """What state.json must hold."""

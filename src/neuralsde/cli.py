@@ -13,9 +13,10 @@ import yaml
 from tyro.conf import Positional
 
 from neuralsde import __version__
-from neuralsde.config import Experiment, RunError, load_yaml, to_dict
+from neuralsde.config import Experiment
 from neuralsde.recipes import RECIPES
 from neuralsde.recipes import branching as branching_recipes
+from neuralsde.records import RunError, load_yaml, to_dict
 
 OVERVIEW = """\
 usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)

@@ -16,9 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from neuralsde.config import Experiment, to_dict
+from neuralsde.config import Experiment
 from neuralsde.experiment import provenance, run, write_results
 from neuralsde.files import writable_folder
+from neuralsde.records import from_dict, to_dict
 
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """Student's t for a two-sided 95 % interval, by degrees of freedom."""
@@ -54,7 +55,8 @@ def compare(
         for label, row in rows.items():
             experiment = replace(row, train=replace(row.train, seed=seed, progress=False))
             if fresh or not any(
-                r["label"] == label and r["seed"] == seed and r["experiment"] == to_dict(experiment) for r in runs
+                r["label"] == label and r["seed"] == seed and from_dict(Experiment, r["experiment"]) == experiment
+                for r in runs
             ):
                 jobs.append((label, experiment, None))
     stale = {(label, e.train.seed) for label, e, _ in jobs}

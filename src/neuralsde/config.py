@@ -6,55 +6,14 @@ records them as YAML and repeats from that record. This module imports no torch,
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import types
-import typing
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Literal, Union
 
-import yaml
-
-T = TypeVar("T")
-
-
-class RunError(RuntimeError):
-    """What stops a run half-way and is its user's to mend; its message says how."""
-
-
-def _check(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
-
-
-def _check_choices(config: Any) -> None:
-    """A misspelt choice must not train something else."""
-    for name, hint in typing.get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        if get_origin(hint) is Literal:
-            _check(value in get_args(hint), f"`{name}` must be one of {list(get_args(hint))}. Got {value!r}.")
-        elif hint is int:
-            _check(type(value) is int, f"`{name}` must be a whole number. Got {value!r}.")
-
-
-def with_settings(config: T, settings: dict[str, Any]) -> T:
-    """`config` with some fields changed; an unknown name is an error that suggests the right one."""
-    _check_keys(type(config), settings, "")
-    return dataclasses.replace(config, **settings)  # type: ignore[type-var]
-
-
-def _check_keys(cls: Any, values: Any, where: str) -> None:
-    names = [f.name for f in dataclasses.fields(cls)]
-    for key in values:
-        if key not in names:
-            near = difflib.get_close_matches(str(key), names, 1)
-            hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join(names)}."
-            raise ValueError(f"Unknown key `{where}{'.' if where else ''}{key}` for {cls.__name__}. {hint}")
+from neuralsde.records import Choice, check, check_choices
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLPConfig:
+class MLPConfig(Choice):
     """A residual perceptron: pre-norm blocks of two linear layers."""
 
     width: int = 128
@@ -65,12 +24,12 @@ class MLPConfig:
     """Dropout probability inside the blocks."""
 
     def __post_init__(self) -> None:
-        _check_choices(self)
-        _check(
+        check_choices(self)
+        check(
             self.width > 0 and self.depth > 0,
             f"`width` and `depth` must be positive. Got {self.width=}, {self.depth=}.",
         )
-        _check(0 <= self.dropout < 1, f"`dropout` must be in [0, 1). Got {self.dropout=}.")
+        check(0 <= self.dropout < 1, f"`dropout` must be in [0, 1). Got {self.dropout=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,23 +54,21 @@ class Sampler:
     """Stop with an error when a state is further than this many data ranges outside the data. None: only when not finite."""
 
     def __post_init__(self) -> None:
-        _check_choices(self)
-        _check(self.substeps >= 1, f"`substeps` must be at least 1. Got {self.substeps=}.")
-        _check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
-        _check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
-        _check(self.balance is None or 0 <= self.balance <= 2, f"`balance` must be within [0, 2]. Got {self.balance=}.")
+        check_choices(self)
+        check(self.substeps >= 1, f"`substeps` must be at least 1. Got {self.substeps=}.")
+        check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
+        check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
+        check(self.balance is None or 0 <= self.balance <= 2, f"`balance` must be within [0, 2]. Got {self.balance=}.")
         missing = self.correction == "off" and self.solver != "euler"
-        _check(
-            not missing, f"`solver={self.solver}` needs g dg. Got {self.correction=}. Use 'auto', or solver='euler'."
-        )
-        _check(self.box is None or self.box > 0, f"`box` must be positive or None. Got {self.box=}.")
+        check(not missing, f"`solver={self.solver}` needs g dg. Got {self.correction=}. Use 'auto', or solver='euler'.")
+        check(self.box is None or self.box > 0, f"`box` must be positive or None. Got {self.box=}.")
 
 
 Normalise = Literal["mean_std", "isotropic", "min_max", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSettings:
+class ModelSettings(Choice):
     """What every sequence model has."""
 
     net: MLPConfig = field(default_factory=MLPConfig)
@@ -142,33 +99,41 @@ class NeuralSDEConfig(ModelSettings):
     """Learn g. False: a deterministic flow, no likelihood."""
     denoiser: bool = True
     """Learn d, which gives the score. False: no balance and no pull."""
+    transition: Literal["euler", "moments"] = "euler"
+    """Density of a step in training and `log_prob`: Gaussian, with Euler moments or with those of the SDE over the gap."""
+    transition_steps: int = 1
+    """Steps in which the moments are propagated; each has an error of third order in its length."""
+    measurement: bool = False
+    """Learn the standard deviation of measurement noise too. It needs `transition="moments"`, a denoiser and several lags."""
+    antithetic: bool = False
+    """Train the denoiser on +eps and -eps together: one more pass, and far less variance where `noise` is small."""
     alpha: bool = False
     """Learn the weight of the score as a function of the state, in place of balance * g^2 / 2 (unless `balance` is given)."""
     sampler: Sampler = field(default_factory=Sampler)
     """How paths are drawn."""
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        check_choices(self)
         if isinstance(self.tau, str):
-            _check(
+            check(
                 self.tau in ("start", "uniform"), f"`tau` must be 'start', 'uniform' or a probability. Got {self.tau=}."
             )
         else:
-            _check(
+            check(
                 0 <= self.tau <= 1, f"`tau` as a probability of the start state must be within [0, 1]. Got {self.tau=}."
             )
         levels = self.noise if isinstance(self.noise, tuple) else (self.noise,)
-        _check(min(levels) >= 0, f"`noise` must not be negative. Got {self.noise=}.")
-        _check(
+        check(min(levels) >= 0, f"`noise` must not be negative. Got {self.noise=}.")
+        check(
             (min(levels) > 0) == (max(levels) > 0),
             f"`noise` must be positive for all features or none. Got {self.noise=}.",
         )
-        _check(self.delta > 0, f"`delta` must be positive. Got {self.delta=}.")
-        _check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
+        check(self.delta > 0, f"`delta` must be positive. Got {self.delta=}.")
+        check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
         joint = self.flow_loss == "nll" and not self.diffusion
-        _check(not joint, "flow_loss='nll' needs the diffusion. Set `diffusion=True`, or use 'mse'.")
+        check(not joint, "flow_loss='nll' needs the diffusion. Set `diffusion=True`, or use 'mse'.")
         needs = "It trains with the score and g: set `denoiser=True`, `diffusion=True` and `noise` > 0."
-        _check(
+        check(
             not self.alpha or (self.denoiser and self.diffusion and min(levels) > 0), f"`alpha` got no score. {needs}"
         )
 
@@ -195,10 +160,10 @@ class NextStateConfig(ModelSettings):
     """Network passes per generated state."""
 
     def __post_init__(self) -> None:
-        _check_choices(self)
-        _check(self.num_steps >= 1, f"`num_steps` must be at least 1. Got {self.num_steps=}.")
-        _check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
-        _check(self.noise >= 0, f"`noise` must not be negative. Got {self.noise=}.")
+        check_choices(self)
+        check(self.num_steps >= 1, f"`num_steps` must be at least 1. Got {self.num_steps=}.")
+        check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
+        check(self.noise >= 0, f"`noise` must not be negative. Got {self.noise=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,18 +230,18 @@ class TrainConfig:
     """Stay on the CPU though there is an accelerator."""
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        check_choices(self)
         for name in ("steps", "batch_size", "val_every", "log_every", "checkpoint_every", "keep"):
-            _check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
-        _check(self.lr > 0, f"`lr` must be positive. Got {self.lr=}.")
-        _check(0 <= self.ema < 1, f"`ema` must be within [0, 1). Got {self.ema=}.")
-        _check(0 <= self.val_fraction < 1, f"`val_fraction` must be within [0, 1). Got {self.val_fraction=}.")
-        _check(0 <= self.warmup < 1, f"`warmup` is a share of the steps in [0, 1). Got {self.warmup=}.")
-        _check(0 <= self.final_lr <= 1, f"`final_lr` is a share of `lr` within [0, 1]. Got {self.final_lr=}.")
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(self.lr > 0, f"`lr` must be positive. Got {self.lr=}.")
+        check(0 <= self.ema < 1, f"`ema` must be within [0, 1). Got {self.ema=}.")
+        check(0 <= self.val_fraction < 1, f"`val_fraction` must be within [0, 1). Got {self.val_fraction=}.")
+        check(0 <= self.warmup < 1, f"`warmup` is a share of the steps in [0, 1). Got {self.warmup=}.")
+        check(0 <= self.final_lr <= 1, f"`final_lr` is a share of `lr` within [0, 1]. Got {self.final_lr=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BranchingConfig:
+class BranchingConfig(Choice):
     """Two-dimensional paths that run straight, then fork (the paper's Section 4.1)."""
 
     density: int = 1
@@ -293,10 +258,10 @@ class BranchingConfig:
     """Paths drawn for the scores."""
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        check_choices(self)
         for name in ("density", "num_branches", "paths_per_branch", "num_paths"):
-            _check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
-        _check(0 < self.angle < 90, f"`angle` must be between 0 and 90 degrees. Got {self.angle=}.")
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(0 < self.angle < 90, f"`angle` must be between 0 and 90 degrees. Got {self.angle=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,85 +276,3 @@ class Experiment:
     """The model."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """The training."""
-
-
-# Records
-
-
-def to_dict(config: Any) -> Any:
-    """Plain values of a dataclass; a dataclass chosen from several carries its class name under `kind`."""
-    if dataclasses.is_dataclass(config):
-        values = {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
-        return {"kind": type(config).__name__, **values} if isinstance(config, get_args(ModelConfig)) else values
-    if isinstance(config, (tuple, list)):
-        return [to_dict(v) for v in config]
-    return config
-
-
-def from_dict(cls: Any, values: Any, where: str = "") -> Any:
-    """Build `cls` from plain values; an unknown key or a value of the wrong type is an error that names its place."""
-    if get_origin(cls) in (Union, types.UnionType):
-        return _from_union(cls, values, where)
-    if isinstance(cls, type) and dataclasses.is_dataclass(cls):
-        _check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {values!r}.")
-        values = {k: v for k, v in values.items() if k != "kind"}
-        hints = typing.get_type_hints(cls)
-        _check_keys(cls, values, where)
-        missing = [f.name for f in dataclasses.fields(cls) if f.name not in values and _required(f)]
-        _check(not missing, f"`{where or cls.__name__}` lacks {', '.join(missing)}.")
-        prefix = f"{where}." if where else ""
-        return cls(**{k: from_dict(hints[k], v, prefix + k) for k, v in values.items()})
-    if get_origin(cls) is tuple:
-        _check(isinstance(values, (list, tuple)), f"`{where}` must be a list. Got {values!r}.")
-        return tuple(from_dict(get_args(cls)[0], v, where) for v in values)  # type: ignore[return-value]
-    if get_origin(cls) is Literal:
-        _check(values in get_args(cls), f"`{where}` must be one of {list(get_args(cls))}. Got {values!r}.")
-        return values
-    if cls is float and isinstance(values, (int, str)) and not isinstance(values, bool):
-        try:  # YAML reads 1e-3, without a point, as text
-            return float(values)  # type: ignore[return-value]
-        except ValueError:
-            pass
-    _check(type(values) is cls, f"`{where}` must be of type {getattr(cls, '__name__', cls)}. Got {values!r}.")
-    return values
-
-
-def _required(f: dataclasses.Field[Any]) -> bool:
-    return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-
-
-def _from_union(cls: Any, values: Any, where: str) -> Any:
-    options = get_args(cls)
-    if isinstance(values, dict):
-        kinds: dict[Any, Any] = {o.__name__: o for o in options if isinstance(o, type) and dataclasses.is_dataclass(o)}
-        if len(kinds) > 1:
-            kind = values.get("kind")
-            _check(kind in kinds, f"`{where}.kind` must be one of {sorted(kinds)}. Got {kind!r}.")
-            return from_dict(kinds[kind], values, where)
-    if values is None and type(None) in options:
-        return None
-    for option in options:
-        if option is type(None):
-            continue
-        try:
-            return from_dict(option, values, where)
-        except ValueError:
-            continue
-    shown = ", ".join(str(getattr(o, "__name__", o)) for o in options)
-    raise ValueError(f"`{where}` must be one of the types {shown}. Got {values!r}.")
-
-
-def save_yaml(config: Any, path: Path) -> None:
-    """Write the record of `config`."""
-    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False), encoding="utf-8")
-
-
-def load_yaml(cls: type[T], path: Path) -> T:
-    """Read the record written by `save_yaml`."""
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"There is no config file {path}. A run folder holds one as config.yaml.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid YAML: {error}.") from None
-    return from_dict(cls, values)

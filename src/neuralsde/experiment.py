@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.config import Experiment, save_yaml, to_dict
+from neuralsde.config import Experiment
 from neuralsde.files import writable_folder
 from neuralsde.models import build, load
+from neuralsde.records import save_yaml, to_dict
 from neuralsde.sequence import SequenceModel
 from neuralsde.tasks import branching
 from neuralsde.train import fit
@@ -108,7 +109,7 @@ def evaluate(model: SequenceModel, experiment: Experiment) -> tuple[dict[str, An
 
 def load_run(run_dir: str | os.PathLike[str]) -> tuple[SequenceModel, Experiment]:
     """The model and the settings of a finished run."""
-    from neuralsde.config import load_yaml
+    from neuralsde.records import load_yaml
 
     folder = Path(run_dir)
     if not (folder / "config.yaml").is_file():

@@ -32,8 +32,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import NeuralSDEConfig, Sampler, with_settings
+from neuralsde.config import NeuralSDEConfig, Sampler
 from neuralsde.noise import Noise
+from neuralsde.records import with_settings
 from neuralsde.sequence import Condition, Scale, SequenceModel, Transition, evaluating
 from neuralsde.solvers import SCHEMES, Coefficients, Step, diagonal_slope
 from neuralsde.trajectories import Trajectories

@@ -15,17 +15,11 @@ from torch import Tensor, nn
 from neuralsde.baselines.ddim import DDIM
 from neuralsde.baselines.next_state import EMBEDDING, NextStateModel
 from neuralsde.baselines.rectified_flow import RectifiedFlow
-from neuralsde.config import (
-    DDIMConfig,
-    ModelConfig,
-    NeuralSDEConfig,
-    Normalise,
-    RectifiedFlowConfig,
-    from_dict,
-)
+from neuralsde.config import DDIMConfig, ModelConfig, NeuralSDEConfig, Normalise, RectifiedFlowConfig
 from neuralsde.files import read_tensors
 from neuralsde.method import NeuralSDE
 from neuralsde.nets.mlp import MLP
+from neuralsde.records import from_dict
 from neuralsde.sequence import FORMAT, Scale, SequenceModel, Transition, evaluating
 from neuralsde.trajectories import Transitions
 

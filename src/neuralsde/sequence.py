@@ -25,9 +25,10 @@ from jaxtyping import Bool, Float
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from neuralsde.config import ModelSettings, NeuralSDEConfig, Sampler, to_dict
+from neuralsde.config import ModelSettings, NeuralSDEConfig, Sampler
 from neuralsde.files import writable_folder
 from neuralsde.noise import Noise
+from neuralsde.records import to_dict
 from neuralsde.solvers import Grid, Step, integrate
 
 if TYPE_CHECKING:

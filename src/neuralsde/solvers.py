@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from neuralsde.config import RunError
 from neuralsde.noise import Noise
+from neuralsde.records import RunError
 
 EXACT_UP_TO = 32
 """Dimensions up to which "auto" computes g dg exactly."""

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.checkpoints import Checkpoint, Checkpoints
-from neuralsde.config import RunError, TrainConfig, to_dict, with_settings
+from neuralsde.config import TrainConfig
 from neuralsde.files import writable_folder
 from neuralsde.noise import Noise
+from neuralsde.records import RunError, to_dict, with_settings
 from neuralsde.sequence import SequenceModel
 from neuralsde.trajectories import Trajectories, Transitions
 

@@ -1,0 +1,132 @@
+"""Records of settings: frozen dataclasses to plain values and YAML, and back with every mistake named."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+
+T = TypeVar("T")
+
+
+class RunError(RuntimeError):
+    """What stops a run half-way and is its user's to mend; its message says how."""
+
+
+def check(condition: bool, message: str) -> None:
+    """Refuse settings with `message` unless `condition` holds."""
+    if not condition:
+        raise ValueError(message)
+
+
+def check_choices(config: Any) -> None:
+    """A misspelt choice must not train something else."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        if get_origin(hint) is Literal:
+            check(value in get_args(hint), f"`{name}` must be one of {list(get_args(hint))}. Got {value!r}.")
+        elif hint is int:
+            check(type(value) is int, f"`{name}` must be a whole number. Got {value!r}.")
+
+
+def with_settings(config: T, settings: dict[str, Any]) -> T:
+    """`config` with some fields changed; an unknown name is an error that suggests the right one."""
+    _check_keys(type(config), settings, "")
+    return dataclasses.replace(config, **settings)  # type: ignore[type-var]
+
+
+def _check_keys(cls: Any, values: Any, where: str) -> None:
+    names = [f.name for f in dataclasses.fields(cls)]
+    for key in values:
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, 1)
+            hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join(names)}."
+            raise ValueError(f"Unknown key `{where}{'.' if where else ''}{key}` for {cls.__name__}. {hint}")
+
+
+class Choice:
+    """Base of dataclasses that are chosen from several: their record carries the class name under `kind`."""
+
+
+def to_dict(config: Any) -> Any:
+    """Plain values of a dataclass; a dataclass chosen from several carries its class name under `kind`."""
+    if dataclasses.is_dataclass(config):
+        values = {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        return {"kind": type(config).__name__, **values} if isinstance(config, Choice) else values
+    if isinstance(config, (tuple, list)):
+        return [to_dict(v) for v in config]
+    return config
+
+
+def from_dict(cls: Any, values: Any, where: str = "") -> Any:
+    """Build `cls` from plain values; an unknown key or a value of the wrong type is an error that names its place."""
+    if get_origin(cls) in (Union, types.UnionType):
+        return _from_union(cls, values, where)
+    if isinstance(cls, type) and dataclasses.is_dataclass(cls):
+        check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {values!r}.")
+        values = {k: v for k, v in values.items() if k != "kind"}
+        hints = typing.get_type_hints(cls)
+        _check_keys(cls, values, where)
+        missing = [f.name for f in dataclasses.fields(cls) if f.name not in values and _required(f)]
+        check(not missing, f"`{where or cls.__name__}` lacks {', '.join(missing)}.")
+        prefix = f"{where}." if where else ""
+        return cls(**{k: from_dict(hints[k], v, prefix + k) for k, v in values.items()})
+    if get_origin(cls) is tuple:
+        check(isinstance(values, (list, tuple)), f"`{where}` must be a list. Got {values!r}.")
+        return tuple(from_dict(get_args(cls)[0], v, where) for v in values)  # type: ignore[return-value]
+    if get_origin(cls) is Literal:
+        check(values in get_args(cls), f"`{where}` must be one of {list(get_args(cls))}. Got {values!r}.")
+        return values
+    if cls is float and isinstance(values, (int, str)) and not isinstance(values, bool):
+        try:  # YAML reads 1e-3, without a point, as text
+            return float(values)  # type: ignore[return-value]
+        except ValueError:
+            pass
+    check(type(values) is cls, f"`{where}` must be of type {getattr(cls, '__name__', cls)}. Got {values!r}.")
+    return values
+
+
+def _required(f: dataclasses.Field[Any]) -> bool:
+    return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+
+
+def _from_union(cls: Any, values: Any, where: str) -> Any:
+    options = get_args(cls)
+    if isinstance(values, dict):
+        kinds: dict[Any, Any] = {o.__name__: o for o in options if isinstance(o, type) and dataclasses.is_dataclass(o)}
+        if len(kinds) > 1:
+            kind = values.get("kind", next(iter(kinds)))  # records from before there was a choice mean the first
+            check(kind in kinds, f"`{where}.kind` must be one of {sorted(kinds)}. Got {kind!r}.")
+            return from_dict(kinds[kind], values, where)
+    if values is None and type(None) in options:
+        return None
+    for option in options:
+        if option is type(None):
+            continue
+        try:
+            return from_dict(option, values, where)
+        except ValueError:
+            continue
+    shown = ", ".join(str(getattr(o, "__name__", o)) for o in options)
+    raise ValueError(f"`{where}` must be one of the types {shown}. Got {values!r}.")
+
+
+def save_yaml(config: Any, path: Path) -> None:
+    """Write the record of `config`."""
+    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False), encoding="utf-8")
+
+
+def load_yaml(cls: type[T], path: Path) -> T:
+    """Read the record written by `save_yaml`."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"There is no config file {path}. A run folder holds one as config.yaml.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid YAML: {error}.") from None
+    return from_dict(cls, values)
