@@ -37,7 +37,7 @@ from neuralsde.noise import Noise
 from neuralsde.records import with_settings
 from neuralsde.sequence import Condition, Scale, SequenceModel, Transition, evaluating
 from neuralsde.solvers import SCHEMES, Coefficients, Step, diagonal_slope
-from neuralsde.trajectories import Trajectories
+from neuralsde.trajectories import Lag, Trajectories
 
 # Losses: tensors (B, *S) to values of the same shape; `NeuralSDE.loss` averages them over what was observed.
 
@@ -103,7 +103,7 @@ class NeuralSDE(SequenceModel):
 
     @classmethod
     def for_data(
-        cls, data: Trajectories, *, lag: float | None = None, nets: Any = None, seed: int = 0, **settings: Any
+        cls, data: Trajectories, *, lag: Lag = None, nets: Any = None, seed: int = 0, **settings: Any
     ) -> NeuralSDE:
         """A model with sensible nets and units for `data`; `settings` are fields of `NeuralSDEConfig`."""
         from neuralsde.models import build
@@ -114,15 +114,15 @@ class NeuralSDE(SequenceModel):
     def fit_bounds(self, pairs: Transition) -> None:
         """Bound log g by what the data shows: up to twice the 99.9 % quantile of |Δx|/√Δt, and down to 1e-4 of that."""
         dt = self.scale.steps(pairs.dt)
+        dt = dt if pairs.mask is None else dt.where(pairs.mask, math.nan)  # unobserved entries drop out below
         step = self.scale.states(pairs.next) - self.scale.states(pairs.history[:, -1])
         size = (step / dt.sqrt()).abs()
-        high = 2 * size.kthvalue(math.ceil(0.999 * len(size)), dim=0).values.clamp(
-            min=1e-3
-        )  # the floor is for constant dimensions
+        last = (999 * size.isfinite().sum(0, keepdim=True) + 999) // 1000 - 1
+        high = 2 * size.sort(0).values.gather(0, last)[0].clamp(min=1e-3)  # the floor is for constant dimensions
         self.log_g_high.copy_(high.log())
         self.log_g_low.copy_((1e-4 * high).log())
-        self.log_g_typical.copy_(size.square().mean(0).sqrt().clamp(1e-2 * high, 0.5 * high).log())
-        self.rate.copy_((step**2 / dt).mean(0).div(dt.mean()).sqrt().clamp(min=1e-6))  # Δt-weighted, as the loss
+        self.log_g_typical.copy_(size.square().nanmean(0).sqrt().clamp(1e-2 * high, 0.5 * high).log())
+        self.rate.copy_((step**2 / dt).nanmean(0).div(dt.nanmean(0)).sqrt().clamp(min=1e-6))  # Δt-weighted, as the loss
 
     # The fields
 

@@ -24,6 +24,9 @@ from neuralsde.arrays import as_context, as_list, as_states, as_times
 from neuralsde.noise import Noise
 from neuralsde.sequence import Transition
 
+Lag = float | Sequence[float | None] | None
+"""Physical time between the states of a transition, or several such times; None: consecutive observations."""
+
 
 class Trajectories:
     """Paths x(t): ragged, irregular, with optional context."""
