@@ -73,6 +73,16 @@ def test_a_model_comes_back_as_it_was(config, tmp_path):
     assert sorted(p.name for p in (tmp_path / "deep" / "model").iterdir()) == ["config.json", "model.safetensors"]
 
 
+def test_several_lags_travel_with_the_model(tmp_path):
+    model = build(
+        NeuralSDEConfig(history=2, net=MLPConfig(width=8, depth=1)), problem()[1].transitions(lag=(0.2, None))
+    )
+    assert model.lag == (None, 0.2) and model.scale.step == pytest.approx(0.1)
+    again = load(model.save_pretrained(tmp_path))
+    assert again.lag == (None, 0.2)
+    assert torch.equal(again.log_prob(problem()[1]), model.log_prob(problem()[1]))  # slots as in training
+
+
 def test_saving_again_replaces_and_another_class_is_refused(saved):
     model, _ = problem(noise=0.3)
     randomise(model)

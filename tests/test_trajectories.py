@@ -222,6 +222,50 @@ def test_lag_errors():
         data.transitions(history=0)
 
 
+@given(
+    st.lists(ticks, min_size=1, max_size=5),
+    st.lists(st.one_of(st.none(), st.integers(1, 40)), min_size=1, max_size=3),
+    st.integers(1, 3),
+)
+@settings(max_examples=200, deadline=None)
+@pytest.mark.filterwarnings("ignore:.*too short")
+def test_several_lags_give_the_union_of_their_pairs(gaps, eighths, history):
+    lags = [None if n is None else n / 8 for n in eighths]
+    times = [np.concatenate([[0], np.cumsum(g)]) / 8 for g in gaps]
+    data = Trajectories.from_arrays([100.0 * p + np.arange(len(t))[:, None] for p, t in enumerate(times)], times)
+    shortest = None if None in lags else min(lags)
+    wanted = set()
+    for lag in lags:
+        try:
+            batch = all_rows(data.transitions(lag=lag, history=history, spacing=(shortest,)))
+        except ValueError:
+            continue
+        wanted |= {(*map(float, h), float(n)) for h, n in zip(batch.history[..., 0], batch.next[:, 0])}
+    if not wanted:
+        with pytest.raises(ValueError, match=r"No path is long enough|lag` is shorter"):
+            data.transitions(lag=lags, history=history)
+        return
+    pairs = data.transitions(lag=lags, history=history)
+    batch = all_rows(pairs)
+    got = [(*map(float, h), float(n)) for h, n in zip(batch.history[..., 0], batch.next[:, 0])]
+    assert len(got) == len(set(got)) and set(got) == wanted  # each once
+    assert pairs.history == history and pairs.lag == tuple(sorted(set(lags), key=lambda lag: lag or 0.0))
+    stamps = {100.0 * p + k: t for p, row in enumerate(times) for k, t in enumerate(row)}
+    assert batch.dt.tolist() == [stamps[row[-1]] - stamps[row[-2]] for row in got]
+
+
+def test_several_lags_step_by_the_shortest_and_say_which_are_idle():
+    data = Trajectories.from_arrays([ramp(9)], dt=0.5)
+    assert data.transitions(lag=(2.0, 0.5, 1.0)).step == 0.5
+    with pytest.warns(UserWarning, match=r"`lag`=0\.5, 30\.0 adds no transition"):
+        pairs = data.transitions(lag=(None, 0.5, 30.0))
+    assert pairs.step == 0.5 and len(pairs) == 8
+    for lags in ((), (1.0, 0.0), (None, float("nan"))):
+        with pytest.raises(ValueError, match="`lag` must be positive and finite"):
+            data.transitions(lag=lags)
+    assert len(data.transitions(lag=np.array([0.5, 1.0]))) == 15
+
+
 # Batches
 
 

@@ -44,6 +44,8 @@ def build(
         _check_nets(model)
     pairs = data.spread(min(STATISTICS_FROM, max(1_000, 20_000_000 // math.prod(data.data.shape))))
     fit_scale(model.scale, pairs, config.normalise)
+    if data.step is not None:
+        model.scale.dt_ref.fill_(data.step)
     assert isinstance(model, (NeuralSDE, NextStateModel))
     model.fit_bounds(pairs)
     model.lag = data.lag
@@ -151,7 +153,7 @@ def load(path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = No
             f"{folder / 'model.safetensors'} does not fit its config.json: {wrong}. Save again, or give the same nets."
         )
     model.load_state_dict(tensors)
-    model.lag = record["lag"]
+    model.lag = tuple(record["lag"]) if isinstance(record["lag"], list) else record["lag"]
     return model.eval()
 
 

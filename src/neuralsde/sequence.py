@@ -32,7 +32,7 @@ from neuralsde.records import to_dict
 from neuralsde.solvers import Grid, Step, integrate
 
 if TYPE_CHECKING:
-    from neuralsde.trajectories import Trajectories
+    from neuralsde.trajectories import Lag, Trajectories
 
 FORMAT = 1
 MAX_CHUNK_ELEMENTS = 2**25
@@ -144,7 +144,7 @@ class SequenceModel(nn.Module, ABC):
         self.scale = scale
         self.config = config
         self.sampler = getattr(config, "sampler", Sampler())
-        self.lag: float | None = None
+        self.lag: Lag = None
         """Physical time between the states of the transitions it was built for; None: consecutive observations."""
         self.own_nets = False
         """Whether the nets are the caller's own: they are then needed again to load the model."""

@@ -1,17 +1,11 @@
-"""Observed paths, and the transitions that models learn from.
+"""Observed paths.
 
 Paths may differ in length and in time stamps. They are kept end to end in one tensor, so that a batch of transitions
 is a few gathers on the device where the data lives, with no Python per item.
-
-A transition goes from an observation to the next one, or, with a *lag*, to the observation nearest to that much
-physical time later, with its true dt. Lagged transitions overlap: train on them, but never add up their likelihoods.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,11 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from neuralsde.arrays import as_context, as_list, as_states, as_times
-from neuralsde.noise import Noise
-from neuralsde.sequence import Transition
+from neuralsde.transitions import Lag, Transitions, pair_up
 
-Lag = float | Sequence[float | None] | None
-"""Physical time between the states of a transition, or several such times; None: consecutive observations."""
+__all__ = ["Lag", "Trajectories", "Transitions"]
 
 
 class Trajectories:
@@ -159,125 +151,13 @@ class Trajectories:
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed)).tolist()
         return self.select(sorted(order[num:])), self.select(sorted(order[:num]))
 
-    def transitions(self, *, lag: float | None = None, history: int = 1, spacing: float | None = None) -> Transitions:
+    def transitions(self, *, lag: Lag = None, history: int = 1, spacing: Lag = None) -> Transitions:
         """All pairs of states to learn from.
 
         Args:
-            lag: physical time between the two states (nearest observation); None pairs consecutive observations.
+            lag: physical time between the two states (nearest observation), or several such times; None pairs
+                consecutive observations.
             history: slots of the state.
-            spacing: physical time between the slots, if not that of the pairs.
+            spacing: physical time between the slots, if not that of the pairs; of several times the shortest.
         """
-        if lag is not None and not 0 < lag < math.inf:
-            raise ValueError(f"`lag` must be positive and finite. Got {lag=}. None pairs consecutive observations.")
-        if history < 1:
-            raise ValueError(f"`history` must be at least 1. Got {history=}.")
-        device = self.states.device
-        lengths = self.lengths
-        path = torch.repeat_interleave(torch.arange(len(self), device=device), lengths)
-        first = (lengths.cumsum(0) - lengths)[path]
-        index = torch.arange(len(self.states), device=device)
-        apart = lag if spacing is None else spacing
-        slots = [index] + [
-            index - k if apart is None else self._snap(path, first, apart, -k) for k in range(1, history)
-        ]
-        after = index + 1 if lag is None else self._snap(path, first, lag, 1)
-        last = first + lengths[path] - 1
-        valid = (after <= last) & (after > index)
-        for newer, older in itertools.pairwise(slots):
-            valid &= (older >= first) & (older < newer)
-        if not bool(valid.any()):
-            longest = float((self.times[last] - self.times[first]).max())
-            gap = float((self.times[1:] - self.times[:-1])[path[1:] == path[:-1]].min())
-            if lag is not None and lag < 0.7 * gap:
-                raise ValueError(
-                    f"`lag` is shorter than the time between observations. Got {lag=}, gaps from {gap:g}. Use None."
-                )
-            raise ValueError(
-                f"No path is long enough for a transition with {lag=} and {history=}. The longest path lasts {longest:g} "
-                f"with {int(lengths.max())} observations. Use a shorter lag or history."
-            )
-        start = index[valid]
-        unused = len(self) - len(torch.unique(path[start]))
-        if unused:
-            warnings.warn(
-                f"{unused} of {len(self)} paths are too short for {lag=} and {history=} and are not used.", stacklevel=2
-            )
-        dense = lag is None and history == 1
-        stacked = None if dense else torch.stack([s[valid] for s in reversed(slots)] + [after[valid]], dim=1)
-        return Transitions(self, start, stacked, path[start], self.times[first[start]], lag)
-
-    def _snap(self, path: Tensor, first: Tensor, lag: float, shift: int) -> Tensor:
-        """The observation of the same path nearest to `shift` lags later, -1 where none is near.
-
-        Near is half a lag for the next state, whose true dt is known, and a quarter for older slots, whose place is not.
-        """
-        since = self.times - self.times[first]
-        span = float(since.max()) + 2 * abs(shift) * lag + 1.0
-        line = since + span * path  # one increasing line for all paths
-        want = line + shift * lag
-        right = torch.searchsorted(line, want).clamp(max=len(line) - 1)
-        left = (right - 1).clamp(min=0)
-        near = torch.where((want - line[left]).abs() <= (line[right] - want).abs(), left, right)
-        miss = (path[near] != path) | ((line[near] - want).abs() > (0.5 if shift > 0 else 0.25) * lag)
-        return torch.where(miss, torch.full_like(near, -1), near)
-
-
-class Transitions:
-    """An indexed set of transitions on the device of its paths."""
-
-    def __init__(
-        self,
-        data: Trajectories,
-        start: Tensor,
-        stacked: Tensor | None,
-        path: Tensor,
-        origin: Tensor,
-        lag: float | None = None,
-    ) -> None:
-        self.data = data
-        self.lag = lag
-        self.start = start
-        self.stacked = stacked
-        """Rows of the history slots, oldest first, and of the next state; None for consecutive pairs without history."""
-        self.path = path
-        self.origin = origin
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    @property
-    def history(self) -> int:
-        """Slots of the state."""
-        return 1 if self.stacked is None else self.stacked.shape[1] - 1
-
-    def to(self, device: torch.device | str) -> Transitions:
-        """The same transitions on another device."""
-        stacked = None if self.stacked is None else self.stacked.to(device)
-        moved = (t.to(device) for t in (self.start, self.path, self.origin))
-        start, path, origin = moved
-        return Transitions(self.data.to(device), start, stacked, path, origin, self.lag)
-
-    def __getitem__(self, rows: Int[Tensor, " B"]) -> Transition:
-        """The batch of these rows."""
-        data, start = self.data, self.start[rows]
-        if self.stacked is None:
-            slots, after = start[:, None], start + 1
-        else:
-            slots, after = self.stacked[rows, :-1], self.stacked[rows, -1]
-        now = data.times[start]
-        return Transition(
-            history=data.states[slots],
-            next=data.states[after],
-            dt=(data.times[after] - now).float(),
-            time=(now - self.origin[rows]).float(),
-            context=None if data.context is None else data.context[start],
-        )
-
-    def batch(self, noise: Noise) -> Transition:
-        """One transition per key, drawn uniformly with replacement."""
-        return self[noise.integers(len(self))]
-
-    def spread(self, num: int) -> Transition:
-        """At most `num` transitions, evenly spread over the set: for statistics of the data."""
-        num = min(num, len(self))
-        return self[torch.arange(num, device=self.start.device) * len(self) // num]
+        return pair_up(self, lag, history, spacing)
