@@ -35,8 +35,8 @@ def as_array(values: Any, name: str) -> np.ndarray:
         raise ValueError(f"`{name}` must have rows of one length. Got lists of several. Fill the gaps first.") from None
 
 
-def as_states(path: Any, i: int) -> np.ndarray:
-    """States (T, *S) of path i in float32."""
+def as_states(path: Any, i: int, *, missing: bool = False) -> np.ndarray:
+    """States (T, *S) of path i in float32; with `missing`, NaN may stay in them."""
     if isinstance(path, Tensor):
         path = path.detach().cpu().numpy()
     array = as_array(path, f"states[{i}]")
@@ -59,14 +59,16 @@ def as_states(path: Any, i: int) -> np.ndarray:
         raise ValueError(
             f"states[{i}] holds integers that float32 cannot hold exactly. Subtract an offset or rescale, then pass floats."
         )
-    for bad, what in ((~np.isfinite(wide), "finite"), (np.abs(wide) > LARGEST, f"at most {LARGEST:g} in magnitude")):
+    unusable = np.isinf(wide) if missing else ~np.isfinite(wide)
+    for bad, what in ((unusable, "finite"), (np.abs(wide) > LARGEST, f"at most {LARGEST:g} in magnitude")):
         if bad.any():
             where = tuple(int(k) for k in np.argwhere(bad)[0])
             place = "".join(f"[{k}]" for k in where)
             remedy = "Drop the observation or fill the gap" if what == "finite" else "Rescale the column"
+            remedy += ", or pass missing=True" if np.isnan(wide[where]) else ""
             raise ValueError(f"`states` must be {what}. Got states[{i}]{place}={wide[where]}. {remedy}.")
-    steps = np.abs(np.diff(wide, axis=0)).reshape(len(wide) - 1, -1)
-    largest = np.abs(wide).reshape(len(wide), -1).max(0)
+    steps = np.abs(np.nan_to_num(np.diff(wide, axis=0))).reshape(len(wide) - 1, -1)
+    largest = np.abs(np.nan_to_num(wide)).reshape(len(wide), -1).max(0)
     for k in np.flatnonzero(array.dtype.kind == "f" and array.dtype.itemsize > 4 and steps.any(0)):
         if np.spacing(np.float32(largest[k])) > 0.05 * np.median(steps[:, k][steps[:, k] > 0]):
             raise ValueError(

@@ -111,12 +111,18 @@ def _warn_of_history(model: SequenceModel, pairs: Transition) -> None:
 def fit_scale(scale: Scale, pairs: Transition, mode: Normalise) -> None:
     """Set the units from the data. A constant feature gets the scale 1."""
     states = torch.cat([pairs.history[:, -1], pairs.next]).double()
+    if pairs.mask is not None:
+        _check_mask(pairs.mask)
+        states = states.where(pairs.mask.repeat(2, *[1] * (states.ndim - 1)), math.nan)
     per_channel = (0, *range(2, states.ndim))  # vectors: per feature; images and latents: per channel
-    low, high = states.amin(per_channel, keepdim=True)[0], states.amax(per_channel, keepdim=True)[0]
+    low = states.nan_to_num(math.inf).amin(per_channel, keepdim=True)[0]
+    high = states.nan_to_num(-math.inf).amax(per_channel, keepdim=True)[0]
     if mode == "min_max":
         mean, std = (low + high) / 2, (high - low) / 2
     else:
-        mean, std = states.mean(per_channel, keepdim=True)[0], states.std(per_channel, keepdim=True, correction=0)[0]
+        mean = states.nanmean(per_channel, keepdim=True)
+        std = (states - mean).square().nanmean(per_channel, keepdim=True).sqrt()[0]
+        mean = mean[0]
         if mode == "isotropic":
             std = std.square().mean().sqrt().expand_as(std)
     if mode == "none":
@@ -132,6 +138,15 @@ def fit_scale(scale: Scale, pairs: Transition, mode: Normalise) -> None:
             torch.where(spread > 1e-6 * scale.context_mean.abs().clamp(min=1e-30), spread, torch.ones_like(spread))
         )
     scale.dt_ref.copy_(pairs.dt.double().median())
+
+
+def _check_mask(mask: Tensor) -> None:
+    never = (~mask.any(0)).nonzero()
+    if len(never):
+        raise ValueError(
+            f"Every feature must be observed at both ends of some transition. Got none for feature {never[0].tolist()}. "
+            "Give a `lag` after which it is observed again, or drop it."
+        )
 
 
 def load(path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = None) -> SequenceModel:

@@ -102,7 +102,9 @@ class Average:
 def _fingerprint(data: Transitions) -> str:
     """Of evenly spread transitions: enough to notice that a run is resumed on other data."""
     some = data.spread(FINGERPRINT_SIZE)
-    parts = (t.cpu().numpy().tobytes() for t in (some.history, some.next, some.dt, some.context) if t is not None)
+    parts = (
+        t.cpu().numpy().tobytes() for t in (some.history, some.next, some.dt, some.context, some.mask) if t is not None
+    )
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 

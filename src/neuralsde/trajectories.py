@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from neuralsde.arrays import as_context, as_list, as_states, as_times
+from neuralsde.missing import Paths, fill
 from neuralsde.transitions import Lag, Transitions, pair_up
 
 __all__ = ["Lag", "Trajectories", "Transitions"]
@@ -29,12 +30,15 @@ class Trajectories:
         times: Float[Tensor, " L"],
         lengths: Int[Tensor, " P"],
         context: Float[Tensor, "L C"] | None = None,
+        observed: Bool[Tensor, "L *S"] | None = None,
     ) -> None:
         """Use `from_arrays`; this takes what was checked there. `context` holds one row per observation."""
         self.states = states
         self.times = times
         self.lengths = lengths
         self.context = context
+        self.observed = observed
+        """False where an entry was missing and `states` holds what it was filled with; None: nothing was missing."""
 
     @classmethod
     def from_arrays(
@@ -44,6 +48,7 @@ class Trajectories:
         *,
         dt: float | None = None,
         context: Any = None,
+        missing: bool = False,
     ) -> Trajectories:
         """Read paths.
 
@@ -52,8 +57,9 @@ class Trajectories:
             times: a list of arrays (T_i,), or one array (T,) shared by all paths; absent, stamps are `dt` apart.
             dt: time between observations where there are no stamps (default 1).
             context: one row (C,) per path, or one array (T_i, C) per path.
+            missing: take NaN in `states` as entries that were not observed; without it a NaN is refused.
         """
-        paths = [as_states(p, i) for i, p in enumerate(as_list(states, "states"))]
+        paths = [as_states(p, i, missing=missing) for i, p in enumerate(as_list(states, "states"))]
         if not paths:
             raise ValueError("`states` must hold at least one path. Got an empty list.")
         shape = paths[0].shape[1:]
@@ -62,14 +68,16 @@ class Trajectories:
                 raise ValueError(
                     f"All paths must have states of one shape. Got {p.shape[1:]} in states[{i}] but {shape} in states[0]."
                 )
-        stamps = as_times(times, dt, [len(p) for p in paths])
-        lengths = torch.tensor([len(p) for p in paths])
-        rows = None if context is None else as_context(context, [len(p) for p in paths])
+        lengths = [len(p) for p in paths]
+        stamps = as_times(times, dt, lengths)
+        rows = None if context is None else as_context(context, lengths)
+        read = fill(Paths(np.concatenate(paths), np.concatenate(stamps), np.array(lengths), rows))
         return cls(
-            torch.from_numpy(np.concatenate(paths)),
-            torch.from_numpy(np.concatenate(stamps)),
-            lengths,
-            None if rows is None else torch.from_numpy(rows),
+            torch.from_numpy(read.states),
+            torch.from_numpy(read.times),
+            torch.from_numpy(read.lengths),
+            None if read.context is None else torch.from_numpy(read.context),
+            None if read.observed is None else torch.from_numpy(read.observed),
         )
 
     @classmethod
@@ -131,17 +139,21 @@ class Trajectories:
 
     def to(self, device: torch.device | str) -> Trajectories:
         """The same paths on another device."""
-        context = None if self.context is None else self.context.to(device)
-        return Trajectories(self.states.to(device), self.times.to(device), self.lengths.to(device), context)
+        parts = (self.states, self.times, self.lengths, self.context, self.observed)
+        return Trajectories(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
     def select(self, paths: Sequence[int]) -> Trajectories:
         """The given paths."""
         chosen = torch.as_tensor(paths, device=self.lengths.device)
-        lengths = self.lengths[chosen]
-        shift = (self.lengths.cumsum(0) - self.lengths)[chosen] - (lengths.cumsum(0) - lengths)
+        first = (self.lengths.cumsum(0) - self.lengths)[chosen]
+        return self._cut(first, self.lengths[chosen])
+
+    def _cut(self, first: Tensor, lengths: Tensor) -> Trajectories:
+        """Paths of these lengths from these rows on."""
+        shift = first - (lengths.cumsum(0) - lengths)
         rows = torch.arange(int(lengths.sum()), device=lengths.device) + torch.repeat_interleave(shift, lengths)
-        context = None if self.context is None else self.context[rows]
-        return Trajectories(self.states[rows], self.times[rows], lengths, context)
+        context, observed = (None if part is None else part[rows] for part in (self.context, self.observed))
+        return Trajectories(self.states[rows], self.times[rows], lengths, context, observed)
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Trajectories, Trajectories]:
         """Split by path: the rest, and `fraction` of the paths (at least one), chosen by `seed`."""
@@ -150,6 +162,17 @@ class Trajectories:
             raise ValueError(f"`fraction` must leave paths on both sides. Got {fraction=} of {len(self)} path(s).")
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed)).tolist()
         return self.select(sorted(order[num:])), self.select(sorted(order[:num]))
+
+    def split_in_time(self, fraction: float) -> tuple[Trajectories, Trajectories]:
+        """Split every path: its earlier observations, and the last `fraction` of them (at least two on both sides)."""
+        late = (fraction * self.lengths).round().long().clamp(min=2)
+        if not 0 < fraction < 1 or bool((self.lengths - late < 2).any()):
+            raise ValueError(
+                f"`fraction` must leave two observations of every path on both sides. Got {fraction=} of "
+                f"{int(self.lengths.min())} observations. Use longer paths, or split by path."
+            )
+        first = self.lengths.cumsum(0) - self.lengths
+        return self._cut(first, self.lengths - late), self._cut(first + self.lengths - late, late)
 
     def transitions(self, *, lag: Lag = None, history: int = 1, spacing: Lag = None) -> Transitions:
         """All pairs of states to learn from.

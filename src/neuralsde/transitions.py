@@ -78,6 +78,7 @@ class Transitions:
             dt=(data.times[after] - now).float(),
             time=(now - self.origin[rows]).float(),
             context=None if data.context is None else data.context[start],
+            mask=None if data.observed is None else data.observed[start] & data.observed[after],
         )
 
     def batch(self, noise: Noise) -> Transition:
@@ -123,6 +124,9 @@ def pair_up(data: Trajectories, lag: Lag, history: int, spacing: Lag) -> Transit
     for each in lags:
         after = index + 1 if each is None else _snap(data.times, path, first, each, 1)
         valid = complete & (after <= last) & (after > index)
+        if data.observed is not None:  # a pair without any feature observed at both ends teaches nothing
+            ends = data.observed & data.observed[after.clamp(0, len(index) - 1)]
+            valid &= ends.flatten(1).any(1)
         for taken, others in found:
             valid &= ~(taken & (others == after))
         found.append((valid, after))
@@ -164,8 +168,9 @@ def _why_none(data: Trajectories, lag: Lag, history: int) -> str:
     gap = float(gaps[within].min())
     if all(each is not None and each < 0.7 * gap for each in as_lags(lag)):
         return f"`lag` is shorter than the time between observations. Got {lag=}, gaps from {gap:g}. Use None."
+    rare = "" if data.observed is None else ", or observed at both ends of it,"
     return (
-        f"No path is long enough for a transition with {lag=} and {history=}. The longest path lasts {longest:g} "
+        f"No path is long enough{rare} for a transition with {lag=} and {history=}. The longest path lasts {longest:g} "
         f"with {int(data.lengths.max())} observations. Use a shorter lag or history."
     )
 

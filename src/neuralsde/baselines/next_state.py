@@ -55,10 +55,13 @@ class NextStateModel(SequenceModel):
     def fit_bounds(self, pairs: Transition) -> None:
         """Scale the targets to mean 0 and variance 1, and note how far they reach."""
         y = self._target(pairs)
+        seen = torch.ones_like(y) if pairs.mask is None else pairs.mask.to(y)
         if self.config.target == "increment":
-            self.shift.copy_(y.mean(0))
-            self.spread.copy_(y.std(0).clamp(min=1e-6))
-        self.limit.copy_(1.1 * ((y - self.shift) / self.spread).abs().amax(0).clamp(min=1.0))
+            mean = (y * seen).sum(0) / seen.sum(0)
+            variance = ((y - mean).square() * seen).sum(0) / (seen.sum(0) - 1).clamp(min=1)
+            self.shift.copy_(mean)
+            self.spread.copy_(variance.sqrt().clamp(min=1e-6))
+        self.limit.copy_(1.1 * ((y - self.shift) / self.spread * seen).abs().amax(0).clamp(min=1.0))
 
     def _target(self, batch: Transition) -> Tensor:
         after = self.scale.states(batch.next)
@@ -75,7 +78,8 @@ class NextStateModel(SequenceModel):
         history = history + self.config.noise * noise.normal(0, tuple(history.shape[1:]))
         y = (self._target(batch) - self.shift) / self.spread
         condition = self._condition(batch.context, batch.time / self.scale.step)
-        return {"loss": self.generation_loss(y, history, condition, noise).mean()}
+        error = self.generation_loss(y, history, condition, noise)
+        return {"loss": error.mean() if batch.mask is None else (error * batch.mask).sum() / batch.mask.sum()}
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
         off = (gaps - gaps.round().clamp(min=1)).abs() > 1e-3
