@@ -31,9 +31,7 @@ def test_values_by_hand():
     torch.testing.assert_close(method.diffusion_nll(r, dt, log_g), f64(4.5 / 8 + math.log(2), 0.25))
     torch.testing.assert_close(method.diffusion_match(r, dt, log_g), f64(0.5 * 0.5**2, 0.5 * 0.5**2))
     torch.testing.assert_close(method.denoiser_dsm(f64(1.0, -2.0), f64(0.5, 2.0)), f64(2.25, 0.0))
-    assert float(method.gaussian_log_prob(f64(1.2), f64(0.7), f64(math.log(0.3)))) == pytest.approx(
-        stats.norm.logpdf(1.2, 0.7, 0.3), abs=1e-12
-    )
+    torch.testing.assert_close(method.diffusion_log(f64(2.0), f64(0.25), f64(0.3)), f64(0.5 * 0.3**2))
 
 
 def test_flow_nll_plus_log_g_is_the_negative_log_likelihood():
@@ -70,9 +68,7 @@ def test_log_loss_without_delta_does_not_see_the_scale():
         lambda x, y: method.diffusion_nll(y.detach(), y.detach().abs(), x),
         lambda x, y: method.diffusion_match(y.detach(), y.detach().abs(), x),
         lambda x, y: method.denoiser_dsm(x, y.detach()),
-        lambda x, y: method.gaussian_log_prob(x, y.detach(), 0.3 * y.detach()),
-        lambda x, y: method.gaussian_log_prob(y.detach(), x, 0.3 * y.detach()),
-        lambda x, y: method.gaussian_log_prob(y.detach(), 0.3 * y.detach(), x),
+        lambda x, y: method.diffusion_log(y.detach(), y.detach().abs(), x),
     ],
 )
 def test_gradients_are_those_of_finite_differences(loss):

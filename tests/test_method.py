@@ -429,7 +429,7 @@ def test_velocities_are_scaled_as_the_loss_weighs_them():
     walk = torch.cat([torch.zeros(1, 1), torch.randn(1, 2000, generator=seeded()) * gaps.sqrt()], dim=1).cumsum(1)
     model = NeuralSDE.for_data(Trajectories.from_arrays(walk[..., None], times))
     expected = 1 / gaps.mean().sqrt() * model.scale.step / model.scale.std
-    assert float(model.rate) == pytest.approx(float(expected), rel=0.1)
+    assert float(model.sizes.rate) == pytest.approx(float(expected), rel=0.1)
 
 
 def test_a_net_of_the_wrong_shape_is_refused():

@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from neuralsde.config import Experiment
 from neuralsde.recipes import branching as recipes
-from neuralsde.records import to_dict
+from neuralsde.records import from_dict
 
 ROOT = Path(__file__).parent.parent
 
@@ -32,9 +34,9 @@ def test_rows_are_those_of_the_code_and_complete(values):
         runs = [r for r in values["runs"] if r["label"] == label]
         assert [r["seed"] for r in runs] == [0, 1, 2, 3, 4], label
         for run in runs:
-            settings = to_dict(row)
-            settings["train"] |= {"seed": run["seed"], "progress": False}
-            assert run["experiment"] == settings, f"{label} was run with other settings: make results"
+            asked = replace(row, train=replace(row.train, seed=run["seed"], progress=False))
+            got = from_dict(Experiment, run["experiment"])
+            assert got == asked, f"{label} was run with other settings: make results"
 
 
 @pytest.mark.parametrize("density", [1, 10])

@@ -46,10 +46,10 @@ def constant_model(shape=(2,), dt_ref=0.5, values=None, **settings):
     scale.std.copy_(torch.linspace(0.5, 3, scale.mean.numel()).reshape(shape))
     scale.dt_ref.fill_(dt_ref)
     model = NeuralSDE(nets, scale, config)
-    model.log_g_low.fill_(-5.0)
-    model.log_g_high.fill_(2.0)
-    model.log_g_typical.fill_(-1.0)
-    model.rate.fill_(2.0)
+    model.sizes.low.fill_(-5.0)
+    model.sizes.high.fill_(2.0)
+    model.sizes.typical.fill_(-1.0)
+    model.sizes.rate.fill_(2.0)
     return model
 
 
@@ -71,9 +71,9 @@ def mlp_model(shape=(2,), dropout=None, **settings):
         nets[n] = MLP(net, shape, history=config.history)
         nn.init.normal_(nets[n].outward.weight, std=0.3)
     model = NeuralSDE(nets, Scale(shape), config)
-    model.log_g_low.fill_(-5.0)
-    model.log_g_high.fill_(1.0)
-    model.log_g_typical.fill_(-2.0)
+    model.sizes.low.fill_(-5.0)
+    model.sizes.high.fill_(1.0)
+    model.sizes.typical.fill_(-2.0)
     return model
 
 
@@ -101,7 +101,7 @@ def field_model(shape=(1,), dt_ref=1.0, context_size=0, log_g=None, low=-8.0, hi
     scale.low.fill_(-5.0)
     scale.high.fill_(5.0)
     model = NeuralSDE({n: Field(f) for n, f in fields.items()}, scale, config)
-    model.log_g_low.fill_(low)
-    model.log_g_high.fill_(high)
-    model.log_g_typical.fill_((low + high) / 2)
+    model.sizes.low.fill_(low)
+    model.sizes.high.fill_(high)
+    model.sizes.typical.fill_((low + high) / 2)
     return model.eval()

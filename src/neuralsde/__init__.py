@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from neuralsde.config import Sampler, TrainConfig
+    from neuralsde.config import MLPConfig, Sampler, TrainConfig
     from neuralsde.method import NeuralSDE
     from neuralsde.models import load
     from neuralsde.sequence import SequenceModel, Transition
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from neuralsde.trajectories import Trajectories
 
 _HOME = {
+    "MLPConfig": "config",
     "NeuralSDE": "method",
     "Sampler": "config",
     "SequenceModel": "sequence",
@@ -24,6 +25,7 @@ _HOME = {
     "load": "models",
 }
 __all__ = [
+    "MLPConfig",
     "NeuralSDE",
     "Sampler",
     "SequenceModel",

@@ -93,8 +93,8 @@ class NeuralSDEConfig(ModelSettings):
     """Squared error, the paper's logarithm of it, or the likelihood with g held fixed."""
     delta: float = 1e-3
     """Desingularisation of the log loss, in squared units of std / dt_ref."""
-    diffusion_loss: Literal["nll", "match"] = "nll"
-    """Gaussian likelihood of the residual, or the paper's squared error on g^2."""
+    diffusion_loss: Literal["nll", "match", "log"] = "nll"
+    """Gaussian likelihood of the residual, the paper's squared error on g^2, or its authors' on log g (biased; for comparison)."""
     diffusion: bool = True
     """Learn g. False: a deterministic flow, no likelihood."""
     denoiser: bool = True
@@ -132,6 +132,14 @@ class NeuralSDEConfig(ModelSettings):
         check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
         joint = self.flow_loss == "nll" and not self.diffusion
         check(not joint, "flow_loss='nll' needs the diffusion. Set `diffusion=True`, or use 'mse'.")
+        check(self.transition_steps >= 1, f"`transition_steps` must be at least 1. Got {self.transition_steps=}.")
+        if self.measurement:
+            able = self.by_likelihood and self.denoiser and min(levels) > 0 and self.history == 1
+            remedy = "It needs transition='moments', tau='start', `denoiser=True`, `noise` > 0 and history=1."
+            check(able, f"`measurement` is learned by the likelihood of several lags and the score. {remedy}")
+        exact = self.transition == "moments" and not self.diffusion
+        check(not exact, "transition='moments' needs the diffusion. Set `diffusion=True`, or use 'euler'.")
+        check(not (self.antithetic and not self.denoiser), "`antithetic` needs the denoiser. Set `denoiser=True`.")
         needs = "It trains with the score and g: set `denoiser=True`, `diffusion=True` and `noise` > 0."
         check(
             not self.alpha or (self.denoiser and self.diffusion and min(levels) > 0), f"`alpha` got no score. {needs}"
@@ -141,6 +149,11 @@ class NeuralSDEConfig(ModelSettings):
     def parts(self) -> list[str]:
         """The nets that are learned."""
         return ["flow"] + [name for name in ("diffusion", "denoiser", "alpha") if getattr(self, name)]
+
+    @property
+    def by_likelihood(self) -> bool:
+        """Whether flow and diffusion are trained together, by the likelihood of the whole step from its start."""
+        return self.transition == "moments" and self.start_probability == 1.0
 
     @property
     def start_probability(self) -> float:

@@ -29,14 +29,15 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.config import NeuralSDEConfig, Sampler
+from neuralsde.likelihood import GaussianSteps
 from neuralsde.noise import Noise
 from neuralsde.records import with_settings
-from neuralsde.sequence import Condition, Scale, SequenceModel, Transition, evaluating
-from neuralsde.solvers import SCHEMES, Coefficients, Step, diagonal_slope
+from neuralsde.sequence import Condition, Scale, Transition, evaluating, has_dropout, observed_mean
+from neuralsde.sizes import StepSizes
+from neuralsde.solvers import SCHEMES, Coefficients, Step, newest_slope
 from neuralsde.trajectories import Lag, Trajectories
 
 # Losses: tensors (B, *S) to values of the same shape; `NeuralSDE.loss` averages them over what was observed.
@@ -67,25 +68,24 @@ def diffusion_match(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:
     return 0.5 * (torch.exp(2 * log_g) - r.detach() ** 2 * dt) ** 2
 
 
+def diffusion_log(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:
+    """½ (log g - log |r√Δt|)²: the authors' code. Its minimum is e^E[log|r√Δt|], 0.53 of the std of Gaussian residuals."""
+    return 0.5 * (log_g - 0.5 * torch.log(r.detach() ** 2 * dt + 1e-12)) ** 2
+
+
 def denoiser_dsm(d: Tensor, eps: Tensor) -> Tensor:
     """(d + ε)²: eq:dsm_objective with the right sign, in units of σ."""
     return (d + eps) ** 2
 
 
-def gaussian_log_prob(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """eq:gaussian_transition, per dimension."""
-    return -0.5 * ((x - mean) * torch.exp(-log_std)) ** 2 - log_std - 0.5 * math.log(2 * math.pi)
+DIFFUSION_LOSSES = {"nll": diffusion_nll, "match": diffusion_match, "log": diffusion_log}
 
 
-class NeuralSDE(SequenceModel):
+class NeuralSDE(GaussianSteps):
     """Flow, diffusion, denoiser (and α), as the config asks; nets map (state (B, H, *S), condition (B, K) | None) to (B, *S)."""
 
     kind: ClassVar[str] = "NeuralSDE"
     config: NeuralSDEConfig
-    log_g_low: Tensor
-    log_g_high: Tensor
-    log_g_typical: Tensor
-    rate: Tensor
     sigma: Tensor
 
     def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: NeuralSDEConfig) -> None:
@@ -93,9 +93,7 @@ class NeuralSDE(SequenceModel):
         if sorted(nets) != sorted(config.parts):
             raise ValueError(f"`nets` must hold {config.parts} for this config. Got {sorted(nets)}.")
         self.nets = nn.ModuleDict(nets)
-        # Bounds of log g and the size of velocities: fixed from the data before training, saved with the weights.
-        for name, value in (("log_g_low", 0.0), ("log_g_high", 0.0), ("log_g_typical", 0.0), ("rate", 1.0)):
-            self.register_buffer(name, torch.full(scale.shape, value))
+        self.sizes = StepSizes(scale.shape)
         sigma = torch.as_tensor(config.noise, dtype=torch.float32)
         if sigma.ndim and len(sigma) != scale.shape[0]:
             raise ValueError(f"`noise` must be one number or one per feature ({scale.shape[0]}). Got {len(sigma)}.")
@@ -112,31 +110,21 @@ class NeuralSDE(SequenceModel):
         return build(config, data.transitions(lag=lag, history=config.history), nets=nets, seed=seed)  # type: ignore[return-value]
 
     def fit_bounds(self, pairs: Transition) -> None:
-        """Bound log g by what the data shows: up to twice the 99.9 % quantile of |Δx|/√Δt, and down to 1e-4 of that."""
-        dt = self.scale.steps(pairs.dt)
-        dt = dt if pairs.mask is None else dt.where(pairs.mask, math.nan)  # unobserved entries drop out below
-        step = self.scale.states(pairs.next) - self.scale.states(pairs.history[:, -1])
-        size = (step / dt.sqrt()).abs()
-        last = (999 * size.isfinite().sum(0, keepdim=True) + 999) // 1000 - 1
-        high = 2 * size.sort(0).values.gather(0, last)[0].clamp(min=1e-3)  # the floor is for constant dimensions
-        self.log_g_high.copy_(high.log())
-        self.log_g_low.copy_((1e-4 * high).log())
-        self.log_g_typical.copy_(size.square().nanmean(0).sqrt().clamp(1e-2 * high, 0.5 * high).log())
-        self.rate.copy_((step**2 / dt).nanmean(0).div(dt.nanmean(0)).sqrt().clamp(min=1e-6))  # Δt-weighted, as the loss
+        """Measure the size of steps and velocities in the data."""
+        self.sizes.fit(self.scale, pairs)
+        self.start_measurement(self.sizes.typical, pairs)
 
     # The fields
 
     def flow(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """f, in units of std / dt_ref; the net's output is in units of the data's velocities."""
         self.count(flow=1)
-        return self.rate * self.nets["flow"](state, condition).float()
+        return self.sizes.rate * self.nets["flow"](state, condition).float()
 
     def log_diffusion(self, state: Tensor, condition: Tensor | None) -> Tensor:
-        """log g, bounded smoothly: off the data a free log g extrapolates and roll-outs blow up."""
+        """log g, within the bounds of the data."""
         self.count(diffusion=1)
-        low, width = self.log_g_low, self.log_g_high - self.log_g_low
-        middle = torch.logit((self.log_g_typical - low) / width)  # a net of 0 gives the typical size of a step
-        return low + width * torch.sigmoid(middle + self.nets["diffusion"](state, condition).float() * 4 / width)
+        return self.sizes.log_g(self.nets["diffusion"](state, condition).float())
 
     def denoiser(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """d ≈ -ε, of the newest slot."""
@@ -147,15 +135,30 @@ class NeuralSDE(SequenceModel):
         """α(x) ≥ 0, the learned weight of the score, in units of std² / dt_ref."""
         self.count(alpha=1)
         share = nn.functional.softplus(self.nets["alpha"](state, condition).float() - 2)
-        return share * torch.exp(2 * self.log_g_typical)
+        return share * torch.exp(2 * self.sizes.typical)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        return {name: list(net.parameters()) for name, net in self.nets.items()}
+        groups = {name: list(net.parameters()) for name, net in self.nets.items()}
+        return groups | ({"measurement": [self.log_error]} if self.config.measurement else {})
+
+    def trained_fields(self, state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.flow(state, condition), torch.exp(self.log_diffusion(state, condition))
+
+    def drift_and_diffusion(self, state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
+        sampler = Sampler(correction=self.sampler.correction)
+        c = self.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
+        return c.drift, c.diffusion
+
+    def score(self, state: Tensor, condition: Tensor | None) -> Tensor:
+        return self.denoiser(state, condition) / self.sigma
 
     # Training (alg:neural_sde)
 
     def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
-        """The losses of flow, diffusion and denoiser at one noisy interpolated state; their gradients do not mix."""
+        """The losses of flow, diffusion and denoiser at one noisy interpolated state; their gradients do not mix.
+
+        With `transition="moments"` and start states, flow and diffusion share one: the likelihood of the step.
+        """
         config, dt = self.config, self.scale.steps(batch.dt)
         now = self.scale.states(batch.history)
         after = torch.cat([now[:, 1:], self.scale.states(batch.next)[:, None]], dim=1)
@@ -168,38 +171,42 @@ class NeuralSDE(SequenceModel):
         condition = self._condition(batch.context, (batch.time + tau.flatten() * batch.dt) / self.scale.step)
 
         # Flow. Δx is that of the clean states: a noisy one would add σ²/Δt to g²
+        losses = {}
         target = (after[:, -1] - now[:, -1]) / dt
-        log_g = self.log_diffusion(x, condition) if config.diffusion else None
-        r = self.flow(x, condition) - target
-        if config.flow_loss == "nll" and log_g is not None:
-            losses = {"flow": flow_nll(r, dt, log_g)}
+        if config.by_likelihood:
+            losses["likelihood"] = self.likelihood_loss(batch, now if config.measurement else x, target * dt)
         else:
-            losses = {"flow": flow_mse(r, dt) if config.flow_loss == "mse" else flow_log(r, config.delta)}
-        # Diffusion, on residuals without dropout
-        if log_g is not None:
-            if self.training and any(
-                isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.nets["flow"].modules()
-            ):
-                with torch.no_grad(), evaluating(self.nets):
-                    r = self.flow(x, condition) - target
-            losses["diffusion"] = {"nll": diffusion_nll, "match": diffusion_match}[config.diffusion_loss](r, dt, log_g)
+            log_g = self.log_diffusion(x, condition) if config.diffusion else None
+            r = self.flow(x, condition) - target
+            if config.flow_loss == "nll" and log_g is not None:
+                losses["flow"] = flow_nll(r, dt, log_g)
+            else:
+                losses["flow"] = flow_mse(r, dt) if config.flow_loss == "mse" else flow_log(r, config.delta)
+            # Diffusion, on residuals without dropout
+            if log_g is not None:
+                if self.training and has_dropout(self.nets["flow"]):
+                    with torch.no_grad(), evaluating(self.nets):
+                        r = self.flow(x, condition) - target
+                losses["diffusion"] = DIFFUSION_LOSSES[config.diffusion_loss](r, dt, log_g)
         # Denoiser
         if config.denoiser:
             losses["denoiser"] = denoiser_dsm(self.denoiser(x, condition), eps[:, -1])
+            if config.antithetic:  # what is linear in ε cancels
+                mirrored = denoiser_dsm(self.denoiser(x - 2 * self.sigma * eps, condition), -eps[:, -1])
+                losses["denoiser"] = 0.5 * (losses["denoiser"] + mirrored)
         # α, by the likelihood of the clean pair
         if config.alpha:
             clean = self._condition(batch.context, batch.time / self.scale.step)
             losses["alpha"] = self._alpha_loss(now, target, dt, clean, noise)
 
-        seen = torch.ones(()) if batch.mask is None else batch.mask.float()
-        return {k: (v * seen).sum() / (seen.sum() if seen.ndim else v.numel()) for k, v in losses.items()}
+        return {k: observed_mean(v, batch.mask) for k, v in losses.items()}
 
     def _alpha_loss(self, now: Tensor, target: Tensor, dt: Tensor, condition: Tensor | None, noise: Noise) -> Tensor:
         flow_only = Sampler(balance=0.0, correction=self.sampler.correction)
         signs = partial(noise.signs, 0, self.scale.shape, stream=2)
         with torch.no_grad(), evaluating(self.nets):
             c = self.coefficients(now, condition, flow_only, signs, correction=True)
-            score = self.denoiser(now, condition) / self.sigma
+            score = self.score(now, condition)
         r = c.drift + self.alpha(now, condition) * score + self.balance * c.correction - target
         return flow_nll(r, dt, c.diffusion.log())
 
@@ -210,8 +217,11 @@ class NeuralSDE(SequenceModel):
         """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units and at time 0."""
         x, _, context = self._check_inputs(x, [0.0, 1.0], context, 1)
         self.nfe = {}
+        self.check_sampler(sampler or self.sampler, torch.zeros(1))
         with evaluating(self):
-            c = self._coefficients_at(x, context, torch.zeros(len(x), device=x.device), sampler or self.sampler)
+            state, condition = self.scale.states(x), self._condition(context, torch.zeros(len(x), device=x.device))
+            signs = self._fixed_signs(state)
+            c = self.coefficients(state, condition, sampler or self.sampler, signs, correction=False)
         return c.drift * self.scale.std / self.scale.step, c.diffusion * self.scale.std / self.scale.step**0.5
 
     @property
@@ -253,7 +263,7 @@ class NeuralSDE(SequenceModel):
             g = sampler.diffusion * torch.exp(self.log_diffusion(state, condition))
         learned = self.config.alpha and sampler.balance is None and sampler.diffusion > 0
         if self.has_score and (balance > 0 or pull > 0 or learned):
-            score = self.denoiser(state, condition) / self.sigma
+            score = self.score(state, condition)
             weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else balance * 0.5 * g**2
             drift = drift + (weight + pull * self.sigma**2) * score
         drift = drift + balance * g_dg
@@ -261,22 +271,13 @@ class NeuralSDE(SequenceModel):
             g = torch.sqrt(g**2 + 2 * pull * self.sigma**2)
         return Coefficients(drift, g, g_dg)
 
-    def _coefficients_at(self, history: Tensor, context: Tensor | None, time: Tensor, sampler: Sampler) -> Coefficients:
-        """At raw states and times, with a fixed probe: fields and densities are functions of the data."""
-        self.check_sampler(sampler, torch.zeros(1))
-        one = torch.zeros(len(history), dtype=torch.int64, device=time.device)
-        signs = partial(Noise(one).signs, 0, self.scale.shape)
-        condition = self._condition(context, time / self.scale.step)
-        return self.coefficients(self.scale.states(history), condition, sampler, signs, correction=False)
-
     def _g_and_dg(self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any) -> tuple[Tensor, Tensor]:
         """g and the diagonal of g∂g = g² ∂log g by the newest slot."""
-        with torch.enable_grad():
-            x = state[:, -1].detach().requires_grad_()
-            log_g = self.log_diffusion(torch.cat([state[:, :-1], x[:, None]], dim=1), condition)
-            slope, passes = diagonal_slope(log_g, x, sampler.correction, signs)
+        log_g, slope, passes = newest_slope(
+            partial(self.log_diffusion, condition=condition), state, sampler.correction, signs
+        )
         self.count(diffusion=passes)
-        g = sampler.diffusion * torch.exp(log_g.detach())
+        g = sampler.diffusion * torch.exp(log_g)
         return g, g**2 * slope
 
     def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
@@ -288,13 +289,3 @@ class NeuralSDE(SequenceModel):
             return self.coefficients(state, condition(t), self.sampler, signs, correction=correction)
 
         return SCHEMES[self.sampler.solver](sde, step.x, step.time, step.dt, step.dt.sqrt() * step.z)
-
-    def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
-        """log N(x_{k+1}; x_k + aΔt, g²Δt) in raw units; a is the drift with the model's own balance and no pull."""
-        if not self.config.diffusion:
-            raise ValueError("A model without diffusion has no likelihood. Train with `diffusion=True`.")
-        c = self._coefficients_at(batch.history, batch.context, batch.time, Sampler(correction=self.sampler.correction))
-        dt, x, after = self.scale.steps(batch.dt), batch.history[:, -1], self.scale.states(batch.next)
-        mean, log_std = self.scale.states(x) + c.drift * dt, torch.log(c.diffusion * dt.sqrt())
-        terms = gaussian_log_prob(after, mean, log_std) - self.scale.std.log()
-        return (terms if batch.mask is None else terms * batch.mask).flatten(1).sum(1)

@@ -29,6 +29,7 @@ from neuralsde.config import ModelSettings, NeuralSDEConfig, Sampler
 from neuralsde.files import writable_folder
 from neuralsde.noise import Noise
 from neuralsde.records import to_dict
+from neuralsde.scale import Scale
 from neuralsde.solvers import Grid, Step, integrate
 
 if TYPE_CHECKING:
@@ -66,60 +67,6 @@ Condition = Callable[[Tensor], "Tensor | None"]
 """The condition vector (P, K) of the nets at times (P,)."""
 
 
-class Scale(nn.Module):
-    """Units of the data: offset and scale of states and context, the reference step, and the range that was seen."""
-
-    mean: Tensor
-    std: Tensor
-    low: Tensor
-    high: Tensor
-    context_mean: Tensor
-    context_std: Tensor
-    dt_ref: Tensor
-
-    def __init__(self, shape: tuple[int, ...], context_size: int = 0) -> None:
-        super().__init__()
-        self.shape = tuple(shape)
-        self.context_size = context_size
-        for name, value in (("mean", 0.0), ("std", 1.0), ("low", -1.0), ("high", 1.0)):
-            self.register_buffer(name, torch.full(self.shape, value))
-        self.register_buffer("context_mean", torch.zeros(context_size))
-        self.register_buffer("context_std", torch.ones(context_size))
-        self.register_buffer("dt_ref", torch.ones((), dtype=torch.float64))
-
-    @property
-    def step(self) -> float:
-        """The reference step in raw time."""
-        return float(self.dt_ref)
-
-    def states(self, x: Tensor) -> Tensor:
-        """Raw states in units of the scale."""
-        return (x - self.mean) / self.std
-
-    def raw(self, u: Tensor) -> Tensor:
-        """The inverse of `states`."""
-        return u * self.std + self.mean
-
-    def steps(self, dt: Float[Tensor, " B"]) -> Tensor:
-        """Raw time differences in reference steps, shaped to broadcast against states."""
-        return (dt / self.step).reshape(-1, *[1] * len(self.shape))
-
-    def box(self, ranges: float) -> tuple[Tensor, Tensor]:
-        """The data's range widened by `ranges` times its width on both sides, in units of the scale."""
-        low, high = self.states(self.low), self.states(self.high)
-        width = (high - low).clamp(min=1.0)
-        return low - ranges * width, high + ranges * width
-
-    def condition(self, context: Tensor | None, time: Tensor | None) -> Tensor | None:
-        """The vector the nets are conditioned on: scaled context, then time in reference steps."""
-        parts = []
-        if context is not None:
-            parts.append((context - self.context_mean) / self.context_std)
-        if time is not None:
-            parts.append(time[:, None].float())
-        return torch.cat(parts, dim=1) if parts else None
-
-
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """The module in evaluation mode (no dropout), for a while."""
@@ -129,6 +76,19 @@ def evaluating(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.train(training)
+
+
+def has_dropout(module: nn.Module) -> bool:
+    """Whether the module gives other values in training than in evaluation."""
+    return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in module.modules())
+
+
+def observed_mean(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean over the entries (B, *S) that were observed, or over rows (B,)."""
+    if mask is None or values.ndim == 1:
+        return values.mean()
+    seen = mask.float()
+    return (values * seen).sum() / seen.sum().clamp(min=1.0)
 
 
 class SequenceModel(nn.Module, ABC):

@@ -53,6 +53,17 @@ def diagonal_slope(y: Tensor, x: Tensor, how: str, signs: Callable[[], Tensor]) 
     return torch.stack(slopes, dim=1).reshape(x.shape), size
 
 
+def newest_slope(
+    field: Callable[[Tensor], Tensor], state: Float[Tensor, "P H *S"], how: str, signs: Callable[[], Tensor]
+) -> tuple[Tensor, Tensor, int]:
+    """A field at a state, its diagonal slope by the newest slot, and the backward passes that took."""
+    with torch.enable_grad():
+        x = state[:, -1].detach().requires_grad_()
+        y = field(torch.cat([state[:, :-1].detach(), x[:, None]], dim=1))
+        slope, passes = diagonal_slope(y, x, how, signs)
+    return y.detach(), slope, passes
+
+
 def euler(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
     """Euler-Maruyama: strong order 1/2, weak order 1."""
     c = sde(x, t, correction=False)

@@ -1,0 +1,61 @@
+"""Units of the data, which travel with the weights: nets see states of unit size and times in reference steps."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class Scale(nn.Module):
+    """Units of the data: offset and scale of states and context, the reference step, and the range that was seen."""
+
+    mean: Tensor
+    std: Tensor
+    low: Tensor
+    high: Tensor
+    context_mean: Tensor
+    context_std: Tensor
+    dt_ref: Tensor
+
+    def __init__(self, shape: tuple[int, ...], context_size: int = 0) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+        self.context_size = context_size
+        for name, value in (("mean", 0.0), ("std", 1.0), ("low", -1.0), ("high", 1.0)):
+            self.register_buffer(name, torch.full(self.shape, value))
+        self.register_buffer("context_mean", torch.zeros(context_size))
+        self.register_buffer("context_std", torch.ones(context_size))
+        self.register_buffer("dt_ref", torch.ones((), dtype=torch.float64))
+
+    @property
+    def step(self) -> float:
+        """The reference step in raw time."""
+        return float(self.dt_ref)
+
+    def states(self, x: Tensor) -> Tensor:
+        """Raw states in units of the scale."""
+        return (x - self.mean) / self.std
+
+    def raw(self, u: Tensor) -> Tensor:
+        """The inverse of `states`."""
+        return u * self.std + self.mean
+
+    def steps(self, dt: Float[Tensor, " B"]) -> Tensor:
+        """Raw time differences in reference steps, shaped to broadcast against states."""
+        return (dt / self.step).reshape(-1, *[1] * len(self.shape))
+
+    def box(self, ranges: float) -> tuple[Tensor, Tensor]:
+        """The data's range widened by `ranges` times its width on both sides, in units of the scale."""
+        low, high = self.states(self.low), self.states(self.high)
+        width = (high - low).clamp(min=1.0)
+        return low - ranges * width, high + ranges * width
+
+    def condition(self, context: Tensor | None, time: Tensor | None) -> Tensor | None:
+        """The vector the nets are conditioned on: scaled context, then time in reference steps."""
+        parts = []
+        if context is not None:
+            parts.append((context - self.context_mean) / self.context_std)
+        if time is not None:
+            parts.append(time[:, None].float())
+        return torch.cat(parts, dim=1) if parts else None

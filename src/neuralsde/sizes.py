@@ -1,0 +1,43 @@
+"""How large steps and velocities are in the data: what the nets' outputs are measured in, and what log g is bounded by."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from neuralsde.sequence import Scale, Transition
+
+
+class StepSizes(nn.Module):
+    """Fixed from the data before training and saved with the weights; in units of the scale."""
+
+    low: Tensor
+    high: Tensor
+    typical: Tensor
+    rate: Tensor
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        for name, value in (("low", 0.0), ("high", 0.0), ("typical", 0.0), ("rate", 1.0)):
+            self.register_buffer(name, torch.full(shape, value))
+
+    def fit(self, scale: Scale, pairs: Transition) -> None:
+        """Bound log g by what the data shows: up to twice the 99.9 % quantile of |Δx|/√Δt, and down to 1e-4 of that."""
+        dt = scale.steps(pairs.dt)
+        dt = dt if pairs.mask is None else dt.where(pairs.mask, math.nan)  # unobserved entries drop out below
+        step = scale.states(pairs.next) - scale.states(pairs.history[:, -1])
+        size = (step / dt.sqrt()).abs()
+        last = (999 * size.isfinite().sum(0, keepdim=True) + 999) // 1000 - 1
+        high = 2 * size.sort(0).values.gather(0, last)[0].clamp(min=1e-3)  # the floor is for constant dimensions
+        self.high.copy_(high.log())
+        self.low.copy_((1e-4 * high).log())
+        self.typical.copy_(size.square().nanmean(0).sqrt().clamp(1e-2 * high, 0.5 * high).log())
+        self.rate.copy_((step**2 / dt).nanmean(0).div(dt.nanmean(0)).sqrt().clamp(min=1e-6))  # Δt-weighted, as the loss
+
+    def log_g(self, raw: Tensor) -> Tensor:
+        """log g of a net's output, bounded smoothly: off the data a free log g extrapolates and roll-outs blow up."""
+        width = self.high - self.low
+        middle = torch.logit((self.typical - self.low) / width)  # a net of 0 gives the typical size of a step
+        return self.low + width * torch.sigmoid(middle + raw * 4 / width)

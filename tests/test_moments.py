@@ -1,0 +1,141 @@
+"""The law of a long step, against closed forms, simulation and finite differences."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import linalg, stats
+
+import neuralsde as nsde
+from neuralsde.moments import Measured, log_density, propagate, step_log_prob
+from neuralsde.tasks.systems import SYSTEMS
+
+
+def f64(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def fields_of(system):
+    return lambda x, share: (system.drift(x), system.diffusion(x))
+
+
+@pytest.mark.parametrize(("rate", "limit"), [(0.05, 1e-5), (0.5, 6e-3)])
+def test_ornstein_uhlenbeck_in_one_step(rate, limit):
+    mean, cov = propagate(fields_of(SYSTEMS["ou"]()), f64([1.3]), f64([rate]), 1)
+    assert float(mean) == pytest.approx(1.3 * math.exp(-rate), rel=limit)
+    assert float(cov) == pytest.approx(1 - math.exp(-2 * rate), rel=limit)
+
+
+def test_coupled_linear_system_has_the_covariance_of_lyapunov(np_rng):
+    a, g, dt = np_rng.normal(size=(4, 4)), np.array([0.3, 1.0, 0.5, 2.0]), 0.2
+    mean, cov = propagate(
+        lambda x, share: (x @ torch.from_numpy(a).T, torch.from_numpy(g).expand_as(x)),
+        f64([1.0, -1.0, 0.5, 2.0]),
+        f64([dt]),
+        4,
+    )
+    decay = linalg.expm(a * dt)
+    exact = linalg.solve_continuous_lyapunov(a, decay @ np.diag(g**2) @ decay.T - np.diag(g**2))
+    np.testing.assert_allclose(mean[0], decay @ [1.0, -1.0, 0.5, 2.0], rtol=2e-4)
+    np.testing.assert_allclose(cov[0], exact, rtol=5e-3, atol=1e-4)
+
+
+def test_the_error_falls_with_the_third_power_of_the_step():
+    """Double well with its curvature: halving the gap divides the error of one step by about eight."""
+    fields, x = fields_of(SYSTEMS["double_well"]()), f64([0.6])
+
+    def error(dt):
+        (mean, cov), (fine_mean, fine_cov) = (propagate(fields, x, f64([dt]), n) for n in (1, 64))
+        return abs(float(mean - fine_mean)), abs(float(cov - fine_cov))
+
+    for wide, narrow in zip(error(0.2), error(0.1)):
+        assert wide / narrow > 5.5
+
+
+@pytest.mark.parametrize("name", ["double_well", "van_der_pol", "lorenz", "cir"])
+def test_moments_are_those_of_simulated_paths(name, np_rng):
+    system = SYSTEMS[name]()
+    x, gap, num = system.first_states(3, np_rng), 3 * system.dt, 40_000
+    many = x.repeat_interleave(num, 0)
+    end = system.simulate(many, torch.tensor([[0.0, gap]]).expand(len(many), 2), np_rng)[:, 1].reshape(3, num, -1)
+    mean, cov = propagate(fields_of(system), x, torch.full((3, 1), gap, dtype=torch.float64), 4)
+    for k in range(3):
+        std = end[k].std(0)
+        assert float(((end[k].mean(0) - mean[k]) / std).abs().max()) < 0.025
+        assert float(((torch.cov(end[k].T).reshape(cov[k].shape) - cov[k]) / (std[:, None] * std)).abs().max()) < 0.035
+
+
+def test_a_spread_start_is_carried_along():
+    mean, cov = propagate(fields_of(SYSTEMS["ou"]()), f64([1.0]), f64([0.3]), 2, f64([0.5]))
+    decay = math.exp(-0.3)
+    assert float(mean) == pytest.approx(decay, rel=1e-3)
+    assert float(cov) == pytest.approx(1 - decay**2 + decay**2 * 0.5, rel=2e-3)
+
+
+def test_density_of_what_was_seen(np_rng):
+    root = np_rng.normal(size=(3, 3))
+    cov, error = root @ root.T + np.eye(3), np_rng.normal(size=3)
+    seen = torch.tensor([[True, False, True]])
+    some = np.ix_([0, 2], [0, 2])
+    args = torch.from_numpy(error)[None], torch.from_numpy(cov)[None]
+    assert float(log_density(*args)) == pytest.approx(stats.multivariate_normal(np.zeros(3), cov).logpdf(error))
+    expected = stats.multivariate_normal(np.zeros(2), cov[some]).logpdf(error[[0, 2]])
+    assert float(log_density(*args, seen)) == pytest.approx(expected)
+    variances = torch.from_numpy(np.diag(cov).copy())[None]
+    expected = stats.norm(0, np.sqrt(np.diag(cov))).logpdf(error)
+    assert float(log_density(args[0], variances, seen)) == pytest.approx(expected[[0, 2]].sum())
+    assert float(log_density(args[0], torch.diag_embed(variances))) == pytest.approx(expected.sum())
+
+
+def test_gradients_reach_both_fields():
+    a, s = f64(0.7).requires_grad_(), f64(0.4).requires_grad_()
+
+    def value(a, s):
+        fields = lambda x, condition: (-a * x[:, -1] ** 3, s * (1 + x[:, -1] ** 2))  # noqa: E731
+        state, step = f64([[0.5, -0.2]], [[1.0, 0.3]]), f64([0.1, 0.2], [-0.3, 0.1])
+        return step_log_prob(fields, lambda share: None, state, step, f64(0.3, 0.1), 2, None, None)
+
+    assert torch.autograd.gradcheck(value, (a, s))
+
+
+def test_measured_pairs_of_a_gaussian_process_have_their_exact_density():
+    """OU with measurement noise R: the score of the measured law is linear, so Tweedie's start is exact."""
+    r, dt = 0.3, 0.4
+    decay, total = math.exp(-dt), 1 + r
+    y, after = 0.8, -0.4
+    measured = Measured(f64(r), f64([-y / total]), f64([-1 / total]))
+    fields = lambda x, condition: (-x[:, -1], math.sqrt(2) * torch.ones_like(x[:, -1]))  # noqa: E731
+    args = fields, lambda share: None, f64([[[y]]])[0], f64([after - y]), f64(dt)
+    got = step_log_prob(*args, 8, None, measured)
+    expected = stats.norm(decay * y / total, math.sqrt(total - decay**2 / total)).logpdf(after)
+    assert float(got) == pytest.approx(expected, abs=1e-3)
+
+
+def train(dt, *, transition, num_steps=1, problem="ou"):
+    """A model of paths with long gaps, and their system."""
+    system = SYSTEMS[problem]()
+    rng = np.random.default_rng(0)
+    x, times = system.first_states(1000, rng), dt * torch.arange(41.0)[None].expand(1000, -1)
+    data = nsde.Trajectories.from_arrays(system.simulate(x, times, rng).numpy(), times[0].numpy())
+    net = nsde.MLPConfig(width=48, depth=2)
+    model = nsde.NeuralSDE.for_data(
+        data, noise=0.0, denoiser=False, net=net, transition=transition, transition_steps=num_steps
+    )
+    nsde.fit(model, data, steps=500, lr=3e-3, batch_size=512, progress=False)
+    return model, system, data
+
+
+def test_long_gaps_no_longer_bias_what_is_learned():
+    """OU with rate times gap 0.5: the Euler density reads 0.79 of the rate, the moments read it right."""
+    x = torch.linspace(-1.5, 1.5, 31)[:, None]
+    slopes, noises = {}, {}
+    for transition in ("euler", "moments"):
+        model = train(0.5, transition=transition, num_steps=2)[0]
+        f, g = model.fields(x)
+        slopes[transition] = -float((f * x).sum() / (x * x).sum())
+        noises[transition] = float(g.mean()) / math.sqrt(2)
+    assert slopes["euler"] == pytest.approx((1 - math.exp(-0.5)) / 0.5, abs=0.05)
+    assert slopes["moments"] == pytest.approx(1.0, abs=0.06)
+    assert noises["euler"] == pytest.approx(math.sqrt((1 - math.exp(-1.0)) / 1.0), abs=0.04)
+    assert noises["moments"] == pytest.approx(1.0, abs=0.03)
