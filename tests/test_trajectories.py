@@ -140,6 +140,46 @@ def test_dataframe_errors_name_the_column():
         Trajectories.from_dataframe(frame[:0], columns=["x"], id="run")
 
 
+def test_dataframe_stamps_may_be_numbers_dates_durations_or_text():
+    dates = pd.Series(pd.to_datetime(["2024-03-31T00:30", "2024-03-31T01:30", "2024-03-31T02:00"]))
+    local = ["2024-03-31T01:30+01:00", "2024-03-31T03:30+02:00", "2024-03-31T04:00+02:00"]  # over a change of clocks
+    columns = {
+        "float": [0.0, 3600.0, 5400.0],
+        "nullable": pd.array([0, 3600, 5400], dtype="Int64"),
+        "date": dates,
+        "zone": dates.dt.tz_localize("UTC").dt.tz_convert("Europe/Berlin"),
+        "text": local,
+        "mixed": ["2024-03-31", "2024-03-31 01:00:00", "2024-03-31T01:30:00Z"],
+        "duration": pd.to_timedelta([0, 60, 90], unit="min"),
+        "numbers as text": ["0", "3600", "5.4e3"],
+    }
+    for name, column in columns.items():
+        frame = pd.DataFrame({"t": column, "x": [1.0, 2.0, 3.0]})[::-1]
+        data = Trajectories.from_dataframe(frame, columns=["x"], time="t")
+        assert data.times.tolist() == [0.0, 3600.0, 5400.0], name
+        assert data.states[:, 0].tolist() == [1.0, 2.0, 3.0]
+    frame["t"] = ["2024-03-31", "yesterday", "2024-04-01"]
+    with pytest.raises(ValueError, match=r"'t' must hold a stamp in every row.* Got 'yesterday' in row 1\. Drop"):
+        Trajectories.from_dataframe(frame, columns=["x"], time="t")
+
+
+def test_dataframe_with_missing_values_and_nullable_types():
+    frame = pd.DataFrame(
+        {
+            "run": [1, 1, 1],
+            "x": [1.0, None, 3.0],
+            "n": pd.array([1, 2, None], dtype="Int64"),
+            "flag": pd.array([True, False, True], dtype="boolean"),
+        }
+    )
+    data = Trajectories.from_dataframe(frame, columns=["x", "n", "flag"], id="run", missing=True)
+    assert data.observed.tolist() == [[True, True, True], [False, True, True], [True, False, True]]
+    assert data.states.tolist() == [[1, 1, 1], [2, 2, 0], [3, 2, 1]]
+    assert data.names == data.select([0]).to("cpu").names == ("x", "n", "flag")
+    with pytest.raises(ValueError, match=r"states\[0\]\[1\]\[0\]=nan.*pass missing=True"):
+        Trajectories.from_dataframe(frame, columns=["x", "n"])
+
+
 @given(st.integers(2, 40), st.floats(0.05, 0.95), st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
 def test_split_is_by_path_disjoint_complete_and_reproducible(num, fraction, seed):

@@ -15,6 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from neuralsde.arrays import as_context, as_list, as_states, as_times
+from neuralsde.columns import as_columns, as_stamps, in_paths
+from neuralsde.describe import Description, describe
 from neuralsde.missing import Paths, fill
 from neuralsde.transitions import Lag, Transitions, pair_up
 
@@ -31,6 +33,7 @@ class Trajectories:
         lengths: Int[Tensor, " P"],
         context: Float[Tensor, "L C"] | None = None,
         observed: Bool[Tensor, "L *S"] | None = None,
+        names: tuple[str, ...] | None = None,
     ) -> None:
         """Use `from_arrays`; this takes what was checked there. `context` holds one row per observation."""
         self.states = states
@@ -39,6 +42,8 @@ class Trajectories:
         self.context = context
         self.observed = observed
         """False where an entry was missing and `states` holds what it was filled with; None: nothing was missing."""
+        self.names = names
+        """Of the features, where they have any."""
 
     @classmethod
     def from_arrays(
@@ -89,8 +94,13 @@ class Trajectories:
         id: str | None = None,
         time: str | None = None,
         context: Sequence[str] = (),
+        missing: bool = False,
     ) -> Trajectories:
-        """Read a pandas DataFrame in long form: one row per observation, `id` names the path, `time` its stamp."""
+        """Read a pandas DataFrame in long form: one row per observation, `id` names the path, `time` its stamp.
+
+        Stamps are numbers, dates (those with a zone become UTC), durations or ISO text; dates and durations count in
+        seconds. `missing` takes NaN in `columns` as entries that were not observed.
+        """
         if isinstance(columns, str) or isinstance(context, str):
             raise ValueError(
                 f"`columns` and `context` are lists of names. Got {columns=}, {context=}. Write ['{columns}']."
@@ -102,14 +112,20 @@ class Trajectories:
             raise ValueError(
                 f"The column {id!r} must name the path of every row. Got missing values. Fill or drop them."
             )
-        groups = [g for _, g in frame.groupby(id, sort=False)] if id else [frame]
-        if time:
-            groups = [g.sort_values(time, kind="stable") for g in groups]
-        return cls.from_arrays(
-            [g[list(columns)].to_numpy() for g in groups],
-            [g[time].to_numpy() for g in groups] if time else None,
-            context=[g[list(context)].to_numpy() for g in groups] if context else None,
+        if not len(frame):
+            raise ValueError("The table must hold at least one path. Got no rows.")
+        states, rows = as_columns(frame, columns), as_columns(frame, context) if context else None
+        stamps = None if time is None else as_stamps(frame[time])
+        order, lengths = in_paths(frame[id].factorize()[0] if id else np.zeros(len(frame), int), stamps)
+        places = np.split(order, lengths.cumsum()[:-1])
+        data = cls.from_arrays(
+            [states[k] for k in places],
+            None if stamps is None else [stamps[k] for k in places],
+            context=None if rows is None else [rows[k] for k in places],
+            missing=missing,
         )
+        data.names = tuple(map(str, columns))
+        return data
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -137,10 +153,15 @@ class Trajectories:
         first = int(self.lengths[:path].sum())
         return slice(first, first + int(self.lengths[path]))
 
+    def describe(self) -> Description:
+        """Sizes, gaps, features and what looks suspicious: print it before you train."""
+        return describe(self)
+
     def to(self, device: torch.device | str) -> Trajectories:
         """The same paths on another device."""
         parts = (self.states, self.times, self.lengths, self.context, self.observed)
-        return Trajectories(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
+        moved = (None if part is None else part.to(device) for part in parts)
+        return Trajectories(*moved, names=self.names)  # type: ignore[arg-type]
 
     def select(self, paths: Sequence[int]) -> Trajectories:
         """The given paths."""
@@ -153,7 +174,7 @@ class Trajectories:
         shift = first - (lengths.cumsum(0) - lengths)
         rows = torch.arange(int(lengths.sum()), device=lengths.device) + torch.repeat_interleave(shift, lengths)
         context, observed = (None if part is None else part[rows] for part in (self.context, self.observed))
-        return Trajectories(self.states[rows], self.times[rows], lengths, context, observed)
+        return Trajectories(self.states[rows], self.times[rows], lengths, context, observed, self.names)
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Trajectories, Trajectories]:
         """Split by path: the rest, and `fraction` of the paths (at least one), chosen by `seed`."""

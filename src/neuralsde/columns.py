@@ -1,0 +1,64 @@
+"""Columns of tables in memory: numbers, and time stamps as numbers, dates with or without a zone, durations or ISO text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def as_columns(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """The named columns as numbers (rows, columns), NaN where a value is missing."""
+    import pandas as pd
+
+    for name in names:
+        if not pd.api.types.is_numeric_dtype(frame[name]):
+            raise ValueError(
+                f"The column {name!r} must be numbers. Got dtype {frame[name].dtype}. Encode it, or leave it out."
+            )
+    values = frame[list(names)].to_numpy()
+    return values if values.dtype != object else frame[list(names)].to_numpy(np.float64, na_value=np.nan)
+
+
+def as_stamps(column: pd.Series) -> np.ndarray:
+    """The stamps of a column, every one of them."""
+    stamps = parse_stamps(column)
+    lacking = np.isnan(stamps)
+    if lacking.any():
+        value = column.iloc[int(np.argmax(lacking))]
+        raise ValueError(
+            f"The column {column.name!r} must hold a stamp in every row: a number, a date or ISO text. Got {value!r} in row "
+            f"{int(np.argmax(lacking))}. Drop such rows, or convert them with pandas.to_datetime."
+        )
+    return stamps
+
+
+def parse_stamps(column: pd.Series, *, date_format: str | None = None) -> np.ndarray:
+    """Stamps as float64, datetime64 (UTC) or timedelta64; what cannot be read is NaN or NaT.
+
+    Text is read as numbers where half of it or more are numbers, else as dates: ISO, or as `date_format` (strptime) says.
+    Dates without a zone are taken as UTC.
+    """
+    import pandas as pd
+
+    kind = pd.api.types
+    if kind.is_timedelta64_dtype(column):
+        return column.to_numpy()
+    if kind.is_datetime64_any_dtype(column):
+        return (column.dt.tz_convert(None) if column.dt.tz is not None else column).to_numpy()
+    numbers = pd.to_numeric(column, errors="coerce")
+    if kind.is_numeric_dtype(column) or numbers.notna().sum() >= 0.5 * max(1, column.notna().sum()):
+        return numbers.to_numpy(dtype=np.float64, na_value=np.nan)
+    dates = pd.to_datetime(column, errors="coerce", utc=True, format=date_format or "ISO8601")
+    return dates.dt.tz_convert(None).to_numpy()
+
+
+def in_paths(path: np.ndarray, stamps: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Rows path by path (numbered 0, 1, …), each in the order of its stamps, and the number of rows of each path."""
+    order = np.arange(len(path)) if stamps is None else np.argsort(stamps, kind="stable")
+    order = order[np.argsort(path[order], kind="stable")]
+    return order, np.bincount(path)
