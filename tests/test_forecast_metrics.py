@@ -2,7 +2,6 @@ import math
 
 import numpy as np
 import pytest
-import scoringrules
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,6 +74,7 @@ def test_crps_by_hand():
 
 @pytest.mark.parametrize(("fair", "estimator"), [(True, "fair"), (False, "nrg")])
 def test_crps_is_that_of_the_library(fair, estimator, rng):
+    scoringrules = pytest.importorskip("scoringrules")
     x, y = normal(rng, 41, 6, 7) * 3 + 1, normal(rng, 6, 7)
     want = scoringrules.crps_ensemble(y.numpy(), x.numpy(), m_axis=0, estimator=estimator)
     np.testing.assert_allclose(crps(x, y, fair=fair).numpy(), want, rtol=1e-12)
@@ -99,6 +99,7 @@ def test_the_true_law_scores_best(rng):
 
 @pytest.mark.parametrize(("fair", "estimator"), [(True, "fair"), (False, "nrg")])
 def test_energy_score_is_that_of_the_library(fair, estimator, rng, monkeypatch):
+    scoringrules = pytest.importorskip("scoringrules")
     x, y = normal(rng, 23, 4, 5, 3) * 2, normal(rng, 4, 5, 3)
     want = scoringrules.es_ensemble(y.numpy(), x.numpy(), m_axis=0, v_axis=-1, estimator=estimator)
     np.testing.assert_allclose(energy_score(x, y, fair=fair).numpy(), want, rtol=1e-12)

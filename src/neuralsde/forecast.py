@@ -1,0 +1,259 @@
+"""Forecasts from observed states: of what is known, for scores, and of what is not.
+
+A forecast starts from an *origin*, an observation with the history that the model asks for. Nothing that was observed
+after the origin enters it, except the context, which is exogenous and taken to be known ahead.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from neuralsde.config import Sampler
+from neuralsde.sequence import SequenceModel
+from neuralsde.trajectories import Trajectories
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """B forecasts of N samples each at T times, and the truth."""
+
+    path: Int[Tensor, " B"]
+    origin: Float[Tensor, " B"]
+    """Time of the state that the forecast starts from."""
+    start: Float[Tensor, "B *S"]
+    """That state."""
+    times: Float[Tensor, "B T"]
+    samples: Float[Tensor, "B N T *S"]
+    truth: Float[Tensor, "B T *S"]
+    mask: Bool[Tensor, "B T *S"]
+    """Where the truth was observed: forecasts with fewer than T times are padded."""
+
+    @property
+    def lead(self) -> Float[Tensor, "B T"]:
+        """Time since the origin."""
+        return self.times - self.origin[:, None]
+
+
+def forecasts(
+    model: SequenceModel,
+    data: Trajectories,
+    *,
+    horizon: float,
+    num_times: int = 20,
+    num_paths: int = 200,
+    origins_per_path: int = 1,
+    sampler: Sampler | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+) -> Forecasts:
+    """Forecast what was observed, at the stamps of the observations.
+
+    Args:
+        model: any sequence model.
+        data: paths that it was not trained on.
+        horizon: time ahead; origins are spread evenly over the part of each path that leaves room for it.
+        num_times: observations per forecast, evenly spread over those within the horizon.
+        num_paths: samples per forecast.
+        origins_per_path: forecasts per path.
+        sampler: replaces `model.sampler`.
+        seed: of the samples, which are the same whatever `batch_size`.
+        batch_size: origins that are sampled at once.
+    """
+    _check(horizon, num_times=num_times, origins_per_path=origins_per_path, batch_size=batch_size)
+    data = _for_model(model, data)
+    origins = _origins(model, data)
+    ahead = _observations_ahead(data, horizon)
+    usable = ahead[origins.row] > 0
+    if not bool(usable.any()):
+        ends = data.lengths.cumsum(0)
+        longest = float((data.times[ends - 1] - data.times[ends - data.lengths]).max())
+        raise ValueError(
+            f"No path leaves room for `horizon`={horizon:g} after {model.config.history} slot(s) of history. The longest "
+            f"lasts {longest:g}. Use a shorter horizon or longer paths."
+        )
+    origins = _spread_over_paths(origins[usable], origins_per_path)
+    left_out = len(data) - len(torch.unique(origins.path))
+    if left_out:
+        warnings.warn(f"{left_out} of {len(data)} paths leave no room for {horizon=} and are not used.", stacklevel=2)
+    count = ahead[origins.row]
+    offset, known = _evenly(count, num_times)
+    target = origins.row[:, None] + offset
+
+    # A context that changes must be read at every observation, also at those that are not asked for
+    drawn, end = (offset, known) if data.context is None else _evenly(count, int(count.max()))
+    rows = torch.cat([origins.row[:, None], origins.row[:, None] + drawn], dim=1)
+    late = (~end).cumsum(1) * model.scale.step  # padding goes on, step by step, after the horizon
+    times = data.times[rows]
+    times[:, 1:] += late
+    context = None if data.context is None else data.context[rows]
+    history = _carried(data)[0][origins.slots]
+    since = times - origins.path_start[:, None]
+    samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)
+    if data.context is not None:
+        index = (offset - 1)[:, None].reshape(len(offset), 1, -1, *[1] * len(data.shape))
+        samples = samples.gather(2, index.expand(-1, num_paths, -1, *data.shape))
+        times = times.gather(1, torch.cat([torch.zeros_like(offset[:, :1]), offset], dim=1))
+
+    seen = known.reshape(*known.shape, *[1] * len(data.shape)).expand(*known.shape, *data.shape)
+    return Forecasts(
+        path=origins.path,
+        origin=data.times[origins.row],
+        start=history[:, -1],
+        times=times[:, 1:],
+        samples=samples,
+        truth=data.states[target],
+        mask=seen.clone() if data.observed is None else seen & data.observed[target],
+    )
+
+
+def futures(
+    model: SequenceModel,
+    data: Trajectories,
+    *,
+    horizon: float,
+    num_times: int = 50,
+    num_paths: int = 200,
+    sampler: Sampler | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+) -> Forecasts:
+    """Forecast beyond the last observation of each path, at even times, with its last context; the truth is all masked."""
+    _check(horizon, num_times=num_times, batch_size=batch_size)
+    data = _for_model(model, data)
+    origins = _origins(model, data)
+    origins = origins[origins.row == (data.lengths.cumsum(0) - 1)[origins.path]]
+    left_out = sorted(set(range(len(data))) - set(origins.path.tolist()))
+    if left_out:
+        why = f"no history of {model.config.history} slot(s) at the last observation"
+        if len(left_out) == len(data):
+            raise ValueError(f"No path can be continued: {why}. Use longer paths, or a model with a shorter history.")
+        warnings.warn(f"{len(left_out)} of {len(data)} paths are left out, first {left_out[0]}: {why}.", stacklevel=2)
+    origin = data.times[origins.row]
+    times = origin[:, None] + horizon * torch.arange(num_times + 1, dtype=torch.float64) / num_times
+    context = None if data.context is None else data.context[origins.row]
+    history = _carried(data)[0][origins.slots]
+    since = times - origins.path_start[:, None]
+    samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)
+    unknown = torch.full_like(samples[:, 0], torch.nan)
+    return Forecasts(
+        path=origins.path,
+        origin=origin,
+        start=history[:, -1],
+        times=times[:, 1:],
+        samples=samples,
+        truth=unknown,
+        mask=torch.zeros_like(unknown, dtype=torch.bool),
+    )
+
+
+def _check(horizon: float, **counts: int) -> None:
+    if not 0 < horizon < math.inf:
+        raise ValueError(f"`horizon` must be positive and finite, in the units of the time stamps. Got {horizon=}.")
+    for name, value in counts.items():
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1. Got {name}={value}.")
+
+
+def _for_model(model: SequenceModel, data: Trajectories) -> Trajectories:
+    model.check_data(data.shape, model.config.history, data.context_size)
+    return data.to("cpu")
+
+
+@dataclass(frozen=True)
+class _Origins:
+    """Observations to start from."""
+
+    row: Int[Tensor, " K"]
+    path: Int[Tensor, " K"]
+    path_start: Float[Tensor, " K"]
+    """Time of the first observation of the path."""
+    slots: Int[Tensor, "K H"]
+    """Rows of the history, oldest first."""
+
+    def __getitem__(self, chosen: Tensor) -> _Origins:
+        return _Origins(*(part[chosen] for part in (self.row, self.path, self.path_start, self.slots)))
+
+
+def _origins(model: SequenceModel, data: Trajectories) -> _Origins:
+    """Every observation whose history is there."""
+    # Transitions need a next observation: give each path one more
+    lengths = data.lengths + 1
+    path = torch.repeat_interleave(torch.arange(len(data)), lengths)
+    last = data.lengths.cumsum(0)[path] - 1
+    row = torch.arange(len(path)) - path
+    longer = torch.minimum(row, last)
+    extended = Trajectories(data.states[longer], data.times[longer] + (row > last), lengths)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of paths that are too short: callers say which they leave out
+        pairs = extended.transitions(history=model.config.history, spacing=model.lag)
+    slots = pairs.start[:, None] if pairs.stacked is None else pairs.stacked[:, :-1]
+    slots = slots - pairs.path[:, None]
+    met = _carried(data)[1].flatten(1).all(1)[slots].all(1)
+    if not bool(met.any()):
+        raise ValueError("No observation can start a forecast: in every path some feature is missing all the time.")
+    return _Origins(slots[:, -1], pairs.path, pairs.origin, slots)[met]
+
+
+def _carried(data: Trajectories) -> tuple[Float[Tensor, "L *S"], Bool[Tensor, "L *S"]]:
+    """States with what is missing carried from the past (data are filled from the future too), and where there is a past."""
+    if data.observed is None:
+        return data.states, torch.ones_like(data.states, dtype=torch.bool)
+    first = torch.repeat_interleave(data.lengths.cumsum(0) - data.lengths, data.lengths)
+    index = torch.arange(len(data.states)).reshape(-1, *[1] * len(data.shape))
+    last_seen = torch.where(data.observed, index, -1).cummax(0).values
+    met = last_seen >= first.reshape(index.shape)
+    return torch.where(met, data.states.gather(0, last_seen.clamp(min=0)), data.states), met
+
+
+def _observations_ahead(data: Trajectories, horizon: float) -> Int[Tensor, " L"]:
+    """How many observations follow each one within the horizon; 0 where the path ends before it."""
+    path = torch.repeat_interleave(torch.arange(len(data)), data.lengths)
+    ends = data.lengths.cumsum(0)
+    since = data.times - data.times[(ends - data.lengths)[path]]
+    line = since + path * (float(since.max()) + 2 * horizon + 1.0)  # one increasing line for all paths
+    slack = 1e-6 * horizon
+    count = torch.searchsorted(line, line + horizon + slack, right=True) - 1 - torch.arange(len(line))
+    return torch.where(since[ends - 1][path] >= since + horizon - slack, count, 0)
+
+
+def _spread_over_paths(origins: _Origins, per_path: int) -> _Origins:
+    """At most `per_path` origins of each path, evenly spread over it."""
+    _, count = torch.unique_consecutive(origins.path, return_counts=True)
+    first = count.cumsum(0) - count
+    num = count.clamp(max=per_path)
+    k = torch.arange(per_path)
+    place = first[:, None] + (2 * k + 1) * count[:, None] // (2 * num[:, None])
+    return origins[place[k < num[:, None]]]
+
+
+def _evenly(count: Int[Tensor, " B"], num: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
+    """At most `num` of the numbers 1 … count, the last included, and which are not padding (a repeat of the last)."""
+    length = count.clamp(max=num)[:, None]
+    k = torch.arange(1, int(length.max()) + 1)
+    return torch.minimum(-(-k * count[:, None] // length), count[:, None]), k <= length
+
+
+def _sample(
+    model: SequenceModel,
+    history: Float[Tensor, "B H *S"],
+    times: Float[Tensor, "B K"],
+    context: Tensor | None,
+    num_paths: int,
+    sampler: Sampler | None,
+    seed: int,
+    batch_size: int,
+) -> Float[Tensor, "B N T *S"]:
+    """Samples at all but the first of `times`."""
+    rng = torch.Generator().manual_seed(seed)
+    parts = []
+    for rows in torch.arange(len(history)).split(batch_size):
+        held = None if context is None else context[rows]
+        drawn = model.sample(history[rows], times[rows], context=held, num_paths=num_paths, sampler=sampler, rng=rng)
+        parts.append(drawn[:, :, 1:].cpu())
+    return torch.cat(parts)

@@ -1,0 +1,128 @@
+"""Two forecasts that need no model, to measure one against: a random walk and the climatology.
+
+The random walk adds to the present state an increment that the data took over the same lead; the climatology draws a
+state of the data whatever the present one is. A model that does not beat both has learned nothing of use. The data
+may be the paths that are forecast: each is then served by the others, so that no path is forecast from its own future.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from neuralsde.trajectories import Trajectories
+
+POOL = 4_000
+"""States or increments that are drawn from."""
+FEW = 10
+"""States or increments that are enough to draw from."""
+MAX_LEADS = 20
+"""Leads for which increments are collected; others take the nearest, scaled by the square root of time."""
+
+
+def random_walk(
+    data: Trajectories,
+    start: Float[Tensor, "B *S"],
+    path: Int[Tensor, " B"] | None,
+    lead: Float[Tensor, "B T"],
+    *,
+    num_paths: int,
+    rng: torch.Generator,
+) -> Float[Tensor, "B N T *S"]:
+    """Present states plus increments of the data over the same lead; `path` None where the data are other paths."""
+    samples = start[:, None, None].repeat(1, num_paths, lead.shape[1], *[1] * (start.ndim - 1))
+    for typical, chosen in _groups(lead):
+        increments, dt, owner = _increments(data, typical)
+        increments = increments * _aside((typical / dt).sqrt().to(increments.dtype), increments)
+        row, column = chosen.nonzero().unbind(1)
+        drawn = increments[_draw(owner, None if path is None else path[row], len(row), num_paths, rng)]
+        samples[row, :, column] += drawn * _aside((lead[chosen] / typical).sqrt().to(drawn.dtype), drawn)
+    return samples
+
+
+def climatology(
+    data: Trajectories,
+    path: Int[Tensor, " B"] | None,
+    *,
+    num: int,
+    num_paths: int,
+    rng: torch.Generator,
+) -> Float[Tensor, "B N *S"]:
+    """States of the data, whenever they were seen, for each of `num` forecasts."""
+    rows = _pool(_complete(data))
+    return data.states[rows][_draw(_owners(data)[rows], path, num, num_paths, rng)]
+
+
+def _aside(factor: Float[Tensor, " K"], values: Tensor) -> Tensor:
+    """A factor per row, shaped to broadcast."""
+    return factor.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _groups(lead: Float[Tensor, "B T"]) -> Iterator[tuple[float, Bool[Tensor, "B T"]]]:
+    """Leads that share their increments: the equal ones or, where there are many, neighbours; and one of each group."""
+    grid = 1e-6 * float(lead.max())
+    each = torch.unique((lead / grid).round())
+    if len(each) <= MAX_LEADS:
+        edges = (each[1:] + each[:-1]) / 2 * grid
+    else:
+        edges = torch.quantile(
+            lead.flatten()[:: -(-lead.numel() // 100_000)], torch.linspace(0, 1, MAX_LEADS + 1)[1:-1].double()
+        )
+    group = torch.bucketize(lead.contiguous(), edges)
+    for k in torch.unique(group):
+        yield float(lead[group == k].median()), group == k
+
+
+def _increments(
+    data: Trajectories, lead: float
+) -> tuple[Float[Tensor, "K *S"], Float[Tensor, " K"], Int[Tensor, " K"]]:
+    """Increments over about this lead, the time each took, and the path it is from."""
+    filled = Trajectories(data.states, data.times, data.lengths)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # paths shorter than the lead add nothing
+        pairs = filled.transitions(lag=lead)
+    assert pairs.stacked is not None
+    after = pairs.stacked[:, -1]
+    near = (data.times[after] - data.times[pairs.start] - lead).abs() < 0.1 * lead
+    complete = _complete(data)
+    rows = _pool(near, complete[pairs.start] & complete[after])
+    begin, end = pairs.start[rows], after[rows]
+    return data.states[end] - data.states[begin], data.times[end] - data.times[begin], pairs.path[rows]
+
+
+def _owners(data: Trajectories) -> Int[Tensor, " L"]:
+    return torch.repeat_interleave(torch.arange(len(data)), data.lengths)
+
+
+def _complete(data: Trajectories) -> Bool[Tensor, " L"]:
+    if data.observed is None:
+        return torch.ones(len(data.states), dtype=torch.bool)
+    return data.observed.flatten(1).all(1)
+
+
+def _pool(*wishes: Bool[Tensor, " K"]) -> Int[Tensor, " P"]:
+    """Rows that fulfil the wishes, one after the other as long as a few do, evenly spread over all such rows."""
+    rows = torch.arange(len(wishes[0]))
+    for wish in wishes:
+        if int(wish[rows].sum()) >= FEW:
+            rows = rows[wish[rows]]
+    num = min(POOL, len(rows))
+    return rows[torch.arange(num) * len(rows) // num]
+
+
+def _draw(
+    owner: Int[Tensor, " P"], path: Int[Tensor, " B"] | None, num: int, num_paths: int, rng: torch.Generator
+) -> Int[Tensor, "B N"]:
+    """Places in a pool, `num_paths` for each of `num` rows; of other paths than its own, if there are any."""
+    if path is None:
+        return torch.randint(len(owner), (num, num_paths), generator=rng)
+    parts = []
+    for own in path.split(1_000):
+        other = (owner[None] != own[:, None]).double()
+        other[other.sum(1) == 0] = 1.0
+        parts.append(torch.multinomial(other, num_paths, replacement=True, generator=rng))
+    return torch.cat(parts)

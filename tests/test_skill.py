@@ -1,0 +1,231 @@
+"""Scores of models whose law is known, and of the references."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import neuralsde as nsde
+from neuralsde import skill
+from neuralsde.forecast import forecasts, futures
+from neuralsde.references import climatology, random_walk
+from neuralsde.skill import evaluate_forecasts, negative_log_likelihood, score_forecasts
+from toy_models import field_model
+
+DRIFT, DIFFUSION = 0.2, 0.5
+
+
+def walk_model(wider=1.0, dt_ref=0.5):
+    """dx = DRIFT dt + DIFFUSION dw in two dimensions: the law is Gaussian at any time."""
+    log_g = math.log(wider * DIFFUSION * math.sqrt(dt_ref))
+    model = field_model(
+        (2,), dt_ref, flow=lambda x, c: 0 * x + DRIFT * dt_ref, log_g=lambda x, c: torch.full_like(x, log_g)
+    )
+    model.scale.low.fill_(-100.0)
+    model.scale.high.fill_(100.0)
+    return model
+
+
+def walks(rng, num_paths=120, regular=False):
+    states, times = [], []
+    for _ in range(num_paths):
+        dt = np.full(40, 0.3) if regular else rng.exponential(0.3, size=rng.integers(30, 60))
+        steps = DRIFT * dt[:, None] + DIFFUSION * np.sqrt(dt)[:, None] * rng.standard_normal((len(dt), 2))
+        states.append(steps.cumsum(0))
+        times.append(dt.cumsum())
+    return nsde.Trajectories.from_arrays(states, times)
+
+
+def agrees(score, wanted, sigmas=4.5):
+    return abs(score["mean"] - wanted) < sigmas * score["ci95"] / 1.96
+
+
+@pytest.fixture(scope="module")
+def right():
+    """The scores of the true law."""
+    data = walks(np.random.default_rng(0))
+    return evaluate_forecasts(walk_model(), data, horizon=3.0, num_times=8, num_paths=100, origins_per_path=2), data
+
+
+def test_the_true_law_is_calibrated(right):
+    scores, _ = right
+    for level in ("0.5", "0.8", "0.95"):
+        assert agrees(scores["coverage"][level], float(level)) and scores["coverage"][level]["ci95"] < 0.05
+    for point in scores["reliability"]:
+        assert agrees(point, point["level"])
+    pit = scores["pit"]
+    assert 240 < pit["n_independent"] < pit["n"] / 2  # between the paths and all values
+    assert sum(pit["low"] <= f <= pit["high"] for f in pit["fraction"]) >= 7
+
+
+def test_scores_of_the_true_law_have_their_closed_forms(right):
+    scores, data = right
+    unit = data.states.double().std(0, correction=0)
+    for at in scores["crps_by_lead"]:  # the CRPS of a Gaussian law at its own draws is std / sqrt(pi) on average
+        std = DIFFUSION * math.sqrt(at["lead"])
+        assert agrees(at, float((std / unit).mean()) / math.sqrt(math.pi), sigmas=5)
+    assert len(scores["crps_by_lead"]) == 10 and scores["num_origins"] == 240
+    longest = forecasts(walk_model(), data, horizon=3.0, num_times=8, num_paths=2, origins_per_path=2)
+    lead = longest.lead[longest.mask[..., 0]]
+    for k in range(2):
+        assert agrees(scores["rmse_by_feature"][k], DIFFUSION * math.sqrt(lead.mean()))
+        assert agrees(scores["crps_by_feature"][k], DIFFUSION * float(lead.sqrt().mean()) / math.sqrt(math.pi))
+    width = 2 * stats.norm.ppf(0.9) * DIFFUSION * float(lead.sqrt().mean() * (1 / unit).mean())
+    assert scores["width"]["0.8"]["mean"] == pytest.approx(width, rel=0.02)
+
+
+def test_the_likelihood_is_that_of_each_observation(right):
+    scores, data = right
+    terms, path = [], []
+    for p in range(len(data)):
+        x, t = (v.double().numpy() for v in data[p])
+        dt = np.diff(t)[:, None]
+        law = stats.norm(x[:-1] + DRIFT * dt, DIFFUSION * np.sqrt(dt))
+        terms.append(-law.logpdf(x[1:]).sum(1))
+        path.append(np.full(len(dt), p))
+    each = np.concatenate(terms)
+    assert scores["nll"]["mean"] == pytest.approx(each.mean(), abs=1e-4)
+    assert (scores["nll"]["n"], scores["nll"]["num_groups"]) == (len(each), len(data))
+    sums = np.array([(t - each.mean()).sum() for t in terms])
+    half = stats.t.ppf(0.975, 119) * math.sqrt(120 / 119 * (sums**2).sum()) / len(each)
+    assert scores["nll"]["ci95"] == pytest.approx(half, rel=1e-3)
+
+
+def test_no_likelihood_is_none(right):
+    flow = field_model((2,), flow=lambda x, c: 0 * x)
+    assert negative_log_likelihood(flow, right[1]) is None
+
+
+def test_a_random_walk_has_no_skill_over_a_random_walk(right):
+    references = right[0]["references"]
+    assert agrees(references["random_walk"]["skill"], 0.0) and references["random_walk"]["skill"]["ci95"] < 0.05
+    assert agrees(references["random_walk"]["coverage"]["0.8"], 0.8)
+    assert references["climatology"]["skill"]["mean"] > 0.3
+
+
+def test_wrong_laws_score_worse(right):
+    scores, data = right
+    for wider, narrow in ((2.0, False), (0.5, True)):
+        options = {"horizon": 3.0, "num_times": 8, "num_paths": 100, "origins_per_path": 2}
+        worse = evaluate_forecasts(walk_model(wider), data, **options)
+        assert worse["crps"]["mean"] > 1.03 * scores["crps"]["mean"]
+        assert worse["energy_score"]["mean"] > 1.03 * scores["energy_score"]["mean"]
+        assert worse["nll"]["mean"] > scores["nll"]["mean"] + 0.3
+        assert worse["references"]["random_walk"]["skill"]["mean"] < -0.03
+        assert (worse["coverage"]["0.8"]["mean"] < 0.6) is narrow and (
+            worse["coverage"]["0.8"]["mean"] > 0.95
+        ) is not narrow
+        assert worse["width"]["0.8"]["mean"] == pytest.approx(wider * scores["width"]["0.8"]["mean"], rel=0.05)
+
+
+def test_the_interval_of_a_root_follows_its_slope():
+    assert skill._root({"mean": 4.0, "ci95": 0.04, "n": 9}) == {"mean": 2.0, "ci95": 0.01, "n": 9}  # 1.99² to 2.01²
+    assert skill._root({"mean": 0.0, "ci95": 0.0, "n": 9})["mean"] == 0
+
+
+def test_units_of_the_data_change_only_raw_scores(np_rng):
+    data = walks(np_rng, 20, regular=True)
+    model = walk_model()
+    made = forecasts(model, data, horizon=3.0, num_paths=50)
+    factor = torch.tensor([10.0, 0.1])
+    scaled = nsde.Trajectories(data.states * factor, data.times, data.lengths)
+    parts = {k: getattr(made, k) * factor for k in ("start", "samples", "truth")}
+    a, b = score_forecasts(made, data), score_forecasts(type(made)(**(vars(made) | parts)), scaled)
+    for key in ("crps", "energy_score", "rmse"):
+        assert a[key]["mean"] == pytest.approx(b[key]["mean"], rel=1e-5)
+        assert a["references"]["random_walk"][key]["mean"] == pytest.approx(
+            b["references"]["random_walk"][key]["mean"], rel=1e-5
+        )
+    for k in range(2):
+        assert b["rmse_by_feature"][k]["mean"] == pytest.approx(
+            float(factor[k]) * a["rmse_by_feature"][k]["mean"], rel=1e-5
+        )
+    assert [x["mean"] for x in a["reliability"]] == pytest.approx([x["mean"] for x in b["reliability"]])
+
+
+def test_scores_in_parts_are_the_same(np_rng, monkeypatch):
+    data = walks(np_rng, 8)
+    made = forecasts(walk_model(), data, horizon=3.0, num_paths=50)
+    whole = score_forecasts(made, data)
+    monkeypatch.setattr(skill, "MAX_ELEMENTS", 1)
+    parts = score_forecasts(made, data)
+    assert whole["crps"] == pytest.approx(parts["crps"]) and whole["coverage"] == parts["coverage"]
+
+
+def test_scores_are_plain_numbers(right):
+    again = json.loads(json.dumps(right[0], allow_nan=False))
+    assert again == right[0]
+
+
+def test_one_path_takes_its_origins_as_the_unit(np_rng):
+    long = nsde.Trajectories.from_arrays(np_rng.standard_normal((1, 300, 2)).cumsum(1), dt=0.5)
+    scores = evaluate_forecasts(walk_model(), long, horizon=5.0, num_paths=50, origins_per_path=12)
+    assert scores["independent"] == "origin" and scores["crps"]["num_groups"] == scores["num_origins"] == 12
+    assert scores["nll"]["ci95"] is None  # one path
+
+
+def test_missing_entries_are_not_scored(np_rng):
+    states = np_rng.standard_normal((12, 40, 2)).cumsum(1)
+    states[np_rng.random(states.shape) < 0.3] = np.nan
+    data = nsde.Trajectories.from_arrays(states, missing=True)
+    made = forecasts(walk_model(), data, horizon=8.0, num_paths=50)
+    scores = score_forecasts(made, data)
+    assert scores["crps"]["n"] == int(made.mask.sum()) < made.mask.numel()
+    assert math.isfinite(scores["energy_score"]["mean"])
+
+
+def test_too_few_samples_for_the_intervals(np_rng):
+    with pytest.raises(ValueError, match=r"A probability of 0.025 in a tail needs 39 samples. Got 20"):
+        evaluate_forecasts(walk_model(), walks(np_rng, 3), horizon=3.0, num_paths=20)
+
+
+def test_futures_cannot_be_scored(np_rng):
+    data = walks(np_rng, 3)
+    with pytest.raises(ValueError, match=r"without any truth cannot be scored. Make them with `forecasts`"):
+        score_forecasts(futures(walk_model(), data, horizon=1.0, num_paths=50), data)
+
+
+def test_padding_beyond_the_end_of_every_path_is_harmless():
+    times = [np.array([0.0, 1.0, 2.0, 9.0, 10.0]), np.arange(11.0)]
+    data = nsde.Trajectories.from_arrays([np.ones((5, 2)) * np.arange(5)[:, None], np.ones((11, 2))], times)
+    made = forecasts(walk_model(dt_ref=5.0), data, horizon=7.0, num_paths=50, origins_per_path=9)
+    assert made.lead.max() > 10
+    assert score_forecasts(made, data)["horizon"] == 7.0
+
+
+# References
+
+
+def test_references_do_not_see_the_path_they_forecast(rng):
+    states = torch.stack([torch.arange(20.0), -torch.arange(20.0), 100 + 0 * torch.arange(20.0)])[..., None]
+    data = nsde.Trajectories.from_arrays(states)
+    lead = torch.tensor([[1.0, 3.0]] * 3, dtype=torch.float64)
+    start, path = torch.zeros(3, 1), torch.arange(3)
+    x = random_walk(data, start, path, lead, num_paths=50, rng=rng)[..., 0]
+    assert x.shape == (3, 50, 2)
+    for p, others in enumerate(({-1.0, 0.0}, {1.0, 0.0}, {1.0, -1.0})):
+        assert set(x[p, :, 0].tolist()) == others and set(x[p, :, 1].tolist()) == {3 * v for v in others}
+    y = climatology(data, path, num=3, num_paths=200, rng=rng)[..., 0]
+    assert y[0].min() < 0 and (y[0] <= 0).logical_or(y[0] == 100).all() and y[2].max() < 100
+    alone = random_walk(data.select([0]), start[:1], path[:1], lead[:1], num_paths=5, rng=rng)
+    assert (alone[0, :, 1] == 3).all()  # one path has only itself
+
+
+def test_other_paths_may_serve_as_reference(np_rng):
+    data = walks(np_rng, 6, regular=True)
+    other = nsde.Trajectories(data.states + 1000, data.times, data.lengths)
+    made = forecasts(walk_model(), data, horizon=3.0, num_paths=50)
+    scores = score_forecasts(made, data, reference=other)["references"]
+    assert scores["climatology"]["rmse_by_feature"][0]["mean"] == pytest.approx(1000, rel=0.05)
+    assert scores["random_walk"]["rmse_by_feature"][0]["mean"] < 10
+
+
+def test_the_random_walk_has_the_spread_of_the_increments_at_every_lead(np_rng, rng):
+    data = walks(np_rng, 200)
+    lead = torch.linspace(0.05, 4, 60, dtype=torch.float64)[None].repeat(200, 1)  # more leads than are collected
+    x = random_walk(data, torch.zeros(200, 2), torch.arange(200), lead, num_paths=20, rng=rng).flatten(0, 1)
+    for k in (0, 5, 20, 59):
+        assert float(x[:, k].std(0).mean()) == pytest.approx(DIFFUSION * math.sqrt(lead[0, k]), rel=0.1)
