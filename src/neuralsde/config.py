@@ -33,6 +33,42 @@ class MLPConfig(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HistoryConfig(Choice):
+    """An encoder of the history slots, whose memory a residual perceptron takes beside the newest slot."""
+
+    encoder: Literal["gru", "transformer"] = "gru"
+    """Recurrent from the oldest slot to the newest, or attention with learned positions (several times slower)."""
+    memory: int = 64
+    """Features of the memory, and of the encoder."""
+    layers: int = 1
+    """Layers of the encoder."""
+    heads: int = 4
+    """Attention heads of the transformer; they share out the memory."""
+    width: int = 128
+    """Features of the perceptron's hidden layers."""
+    depth: int = 3
+    """Number of its residual blocks."""
+    dropout: float = 0.0
+    """Dropout probability inside the blocks, and in the transformer."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("memory", "layers", "heads"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        shared = self.encoder == "gru" or self.memory % self.heads == 0
+        check(shared, f"`memory` must be a multiple of `heads`. Got {self.memory=}, {self.heads=}.")
+        assert self.mlp  # refuses what it cannot take
+
+    @property
+    def mlp(self) -> MLPConfig:
+        """The perceptron."""
+        return MLPConfig(width=self.width, depth=self.depth, dropout=self.dropout)
+
+
+NetConfig = Union[MLPConfig, HistoryConfig]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sampler:
     """How paths are drawn from a Neural SDE. It is saved with the model and replaceable in each call of `sample`."""
 
@@ -71,8 +107,8 @@ Normalise = Literal["mean_std", "isotropic", "min_max", "none"]
 class ModelSettings(Choice):
     """What every sequence model has."""
 
-    net: MLPConfig = field(default_factory=MLPConfig)
-    """The backbone of each net."""
+    net: NetConfig = field(default_factory=MLPConfig)
+    """The backbone of each net: a perceptron of all slots, or one with an encoder of the history."""
     normalise: Normalise = "mean_std"
     """Scale of states: per feature, one scale for all features (keeps angles), to [-1, 1], or none."""
     history: int = 1

@@ -18,7 +18,7 @@ from neuralsde.baselines.rectified_flow import RectifiedFlow
 from neuralsde.config import DDIMConfig, ModelConfig, NeuralSDEConfig, Normalise, RectifiedFlowConfig
 from neuralsde.files import read_tensors
 from neuralsde.method import NeuralSDE
-from neuralsde.nets.mlp import MLP
+from neuralsde.nets import NETS, HistoryMLP
 from neuralsde.records import from_dict
 from neuralsde.sequence import FORMAT, Scale, SequenceModel, Transition, evaluating
 from neuralsde.trajectories import Transitions
@@ -48,6 +48,7 @@ def build(
         model.scale.dt_ref.fill_(data.step)
     assert isinstance(model, (NeuralSDE, NextStateModel))
     model.fit_bounds(pairs)
+    _fit_units(model, pairs)
     model.lag = data.lag
     _warn_of_history(model, pairs)
     return model.to(data.start.device)
@@ -68,11 +69,23 @@ def _assemble(
 
 
 def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
+    """The nets by name, each with the condition that its model gives it."""
+    names, size, num_fields = ["net"], context_size + config.time_input, 1
     if isinstance(config, NeuralSDEConfig):
-        size = context_size + config.time_input
-        return {n: MLP(config.net, shape, history=config.history, condition_size=size) for n in config.parts}
-    size = context_size + config.time_input + EMBEDDING + math.prod(shape)
-    return {"net": MLP(config.net, shape, history=config.history, condition_size=size)}
+        names = config.parts
+    else:
+        size += EMBEDDING + math.prod(shape)
+    net: Any = NETS[type(config.net)]
+    more = {"history": config.history, "condition_size": size, "num_fields": num_fields}
+    return {name: net(config.net, shape, **more) for name in names}
+
+
+def _fit_units(model: SequenceModel, pairs: Transition) -> None:
+    """Encoders of the history measure their inputs on the data."""
+    noise = getattr(model, "sigma", torch.tensor(getattr(model.config, "noise", 0.0)))
+    for net in model.nets.values():
+        if isinstance(net, HistoryMLP):
+            net.fit_units(model.scale.states(pairs.history), noise)
 
 
 def _check_nets(model: SequenceModel) -> None:

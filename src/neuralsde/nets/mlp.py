@@ -26,25 +26,34 @@ class Block(nn.Module):
 
 
 class MLP(nn.Module):
-    """State and condition in, one field of the state's shape out (0 at the start of training)."""
+    """State and condition in, one field of the state's shape out, or several (0 at the start of training)."""
 
-    def __init__(self, config: MLPConfig, shape: tuple[int, ...], *, history: int = 1, condition_size: int = 0) -> None:
+    def __init__(
+        self,
+        config: MLPConfig,
+        shape: tuple[int, ...],
+        *,
+        history: int = 1,
+        condition_size: int = 0,
+        num_fields: int = 1,
+    ) -> None:
         super().__init__()
         self.config = config
         self.shape = tuple(shape)
         size = math.prod(self.shape)
+        self.fields = self.shape if num_fields == 1 else (num_fields, *self.shape)
         self.inward = nn.Linear(size * history + condition_size, config.width)
         self.blocks = nn.Sequential(*(Block(config.width, config.dropout) for _ in range(config.depth)))
         self.norm = nn.LayerNorm(config.width)
-        self.outward = nn.Linear(config.width, size)
+        self.outward = nn.Linear(config.width, math.prod(self.fields))
         nn.init.zeros_(self.outward.weight)
         nn.init.zeros_(self.outward.bias)
 
     def forward(
         self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *S"]:
+    ) -> Float[Tensor, "B *F"]:
         x = state.flatten(1)
         if condition is not None:
             x = torch.cat([x, condition], dim=1)
         x = self.outward(self.norm(self.blocks(self.inward(x))))
-        return x.reshape(len(state), *self.shape)
+        return x.reshape(len(state), *self.fields)
