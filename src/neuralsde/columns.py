@@ -51,7 +51,8 @@ def parse_stamps(column: pd.Series, *, date_format: str | None = None) -> np.nda
     if kind.is_datetime64_any_dtype(column):
         return (column.dt.tz_convert(None) if column.dt.tz is not None else column).to_numpy()
     numbers = pd.to_numeric(column, errors="coerce")
-    if kind.is_numeric_dtype(column) or numbers.notna().sum() >= 0.5 * max(1, column.notna().sum()):
+    text_as_numbers = date_format is None and numbers.notna().sum() >= 0.5 * max(1, column.notna().sum())
+    if kind.is_numeric_dtype(column) or text_as_numbers:
         return numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     dates = pd.to_datetime(column, errors="coerce", utc=True, format=date_format or "ISO8601")
     return dates.dt.tz_convert(None).to_numpy()

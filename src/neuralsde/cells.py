@@ -1,0 +1,202 @@
+"""Tables as they are written in files: CSV cell by cell, so that nothing is lost unseen, and parquet.
+
+Separator and decimal sign of a CSV are found out from its first rows. What a cell means is decided later: a column of
+text becomes numbers, stamps or names when someone asks for them.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import io
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SEPARATORS = (",", ";", "\t", "|")
+NOTHING = frozenset({"", "na", "n/a", "n.a.", "#n/a", "nan", "nat", "null", "none", "-", "--", "?", "missing"})
+"""Cells that say that there is no value, in lower case."""
+SAMPLE = 1_000
+"""Rows from which the decimal sign is found out."""
+COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.I)
+POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.I)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The rows of a file, one entry per column and row."""
+
+    file: str
+    """Its name, without folders."""
+    columns: dict[str, pd.Series]
+    """Text where the file is text, else as typed in the file."""
+    line: np.ndarray
+    """Where each row stands in the file, counted from 1."""
+    unnamed: frozenset[str] = frozenset()
+    """Columns without a name in the file; they got one here."""
+    broken: list[int] = field(default_factory=list)
+    """Lines with another number of fields than the header has; they are not among the rows."""
+    layout: str = ""
+    """How the file was read, in words, where this was found out."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the file, broken ones included."""
+        return len(self.line) + len(self.broken)
+
+
+def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, decimal: str | None = None) -> Cells:
+    """Read a CSV file (.csv, .tsv, .txt, also .gz) or a parquet file."""
+    file = Path(path)
+    try:
+        import pandas as pd
+    except ImportError:
+        raise ValueError("Tables need pandas: pip install 'neuralsde[data]'.") from None
+    if not file.is_file():
+        raise ValueError(f"There is no file {file}.")
+    suffix = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
+    if suffix in (".csv", ".tsv", ".txt"):
+        return _read_csv(file, separator, decimal)
+    if file.suffix not in (".parquet", ".pq"):
+        raise ValueError(f"A table must end in .csv, .tsv, .txt (also .gz) or .parquet. Got {file.name}. Convert it.")
+    try:
+        frame = pd.read_parquet(file).reset_index(drop=True)
+    except ImportError:
+        raise ValueError("Parquet files need pyarrow: pip install 'neuralsde[data]'.") from None
+    except Exception as error:  # pyarrow's own errors
+        raise ValueError(f"{file} is not a parquet file ({error}).") from None
+    return Cells(file.name, {str(name): frame[name] for name in frame.columns}, np.arange(1, len(frame) + 1))
+
+
+def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
+    import pandas as pd
+
+    text, layout = _decode(file)
+    first = [line for line in text[:100_000].splitlines() if line.strip()][:50]
+    if not first:
+        raise ValueError(f"{file} is empty.")
+    separator = separator or max(SEPARATORS, key=lambda s: _agreement(first, s))
+    lines = _rows(file, text, separator)
+    header = next(lines)[2]
+    names = [name.strip() or f"column {k + 1}" for k, name in enumerate(header)]
+    if len(set(names)) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise ValueError(f"{file} has two columns {twice!r}. Rename one.")
+    if all(re.fullmatch(POINT_NUMBER, n) or n.lstrip("+-").isdigit() for n in names):
+        raise ValueError(f"The first line of {file} must hold the names of the columns. Got {', '.join(names[:5])}.")
+    rows, where, broken, long = [], [], [], []
+    for line, end, row in lines:
+        if end > line:
+            long.append(line)
+        if len(row) > len(names) and not any(row[len(names) :]):
+            row = row[: len(names)]  # separators at the end of the line
+        if len(row) == len(names):
+            rows.append(row)
+            where.append(line)
+        else:
+            broken.append(line)
+    columns = [[cell.strip() for cell in column] for column in zip(*rows)] if rows else [[] for _ in names]
+    if decimal is None:
+        decimal = "," if separator != "," and _has_decimal_commas([c[:SAMPLE] for c in columns]) else "."
+    if decimal == ",":
+        columns = [[c.replace(",", ".") if COMMA_NUMBER.fullmatch(c) else c for c in column] for column in columns]
+    if long:
+        layout.append(f"{len(long)} rows span several lines, the first from line {long[0]} (a stray quote?)")
+    if separator != ",":
+        layout.append(f"columns are separated by {separator!r}")
+    if decimal == ",":
+        layout.append("numbers have decimal commas")
+    return Cells(
+        file.name,
+        {name: pd.Series(column, dtype=object) for name, column in zip(names, columns)},
+        np.array(where, dtype=int),
+        frozenset(n for n, written in zip(names, header) if not written.strip()),
+        broken,
+        ", ".join(layout),
+    )
+
+
+def _decode(file: Path) -> tuple[str, list[str]]:
+    """The text of the file, and a word where it is not UTF-8."""
+    try:
+        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise ValueError(f"{file} is not a whole gzip file ({error}).") from None
+    if b"\0" in data[:10_000]:
+        raise ValueError(f"{file} is not a text file in UTF-8. Save it as CSV in UTF-8.")
+    try:
+        return data.decode("utf-8-sig"), []
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), ["the text is not UTF-8 and was read as Latin-1"]
+
+
+def _rows(file: Path, text: str, separator: str) -> Iterator[tuple[int, int, list[str]]]:
+    """First line, last line and fields of every row that is not blank."""
+    reader, line = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True), 0
+    try:
+        for row in reader:
+            if row:
+                yield line + 1, reader.line_num, row
+            line = reader.line_num
+    except csv.Error as error:
+        raise ValueError(
+            f"{file} cannot be read after line {reader.line_num} ({error}). Look for a stray quote."
+        ) from None
+
+
+def _agreement(lines: list[str], separator: str) -> tuple[float, int]:
+    """How many lines have as many fields as the first, and how many fields that are; one field is no separation."""
+    counts = [len(row) for row in csv.reader(lines, delimiter=separator)]
+    return (sum(n == counts[0] for n in counts) / len(counts), counts[0]) if counts[0] > 1 else (0.0, 0)
+
+
+def _has_decimal_commas(columns: list[list[str]]) -> bool:
+    cells = [cell for column in columns for cell in column]
+    return any(map(COMMA_NUMBER.fullmatch, cells)) and not any(map(POINT_NUMBER.fullmatch, cells))
+
+
+def check_names(cells: Cells, names: list[str]) -> None:
+    """Refuse names of columns that are not there, or have two uses."""
+    for name in names:
+        if name not in cells.columns:
+            near = difflib.get_close_matches(name, cells.columns, 1, 0.5)
+            hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(cells.columns)}."
+            raise ValueError(f"{cells.file} has no column {name!r}. {hint}")
+        if names.count(name) > 1:
+            raise ValueError(f"The column {name!r} was named twice. Give it one use: id, time, a feature or context.")
+
+
+def is_missing(column: pd.Series) -> np.ndarray:
+    """Cells without a value (rows,)."""
+    missing = column.isna().to_numpy(dtype=bool)
+    if column.dtype == object:
+        missing = missing | np.array([isinstance(c, str) and c.lower() in NOTHING for c in column], dtype=bool)
+    return missing
+
+
+def as_numbers(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of a column (rows,), NaN where there is none, and where there is something else than a number."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column):
+        return column.to_numpy(np.float64, na_value=np.nan), np.zeros(len(column), bool)
+    if pd.api.types.is_datetime64_any_dtype(column) or pd.api.types.is_timedelta64_dtype(column):
+        return np.full(len(column), np.nan), column.notna().to_numpy(dtype=bool)
+    values = np.array(pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan))
+    rest = np.flatnonzero(np.isnan(values))
+    rest = rest[~is_missing(column.iloc[rest])]
+    words = column.iloc[rest].astype(str).str.lower()
+    if np.isnan(values).all() and words.isin(["true", "false"]).all():
+        values[rest] = words == "true"
+    text = np.zeros(len(column), bool)
+    text[rest] = np.isnan(values[rest])
+    return values, text

@@ -1,0 +1,371 @@
+"""From a table in a file to paths: what can be used is used, what cannot is left out and accounted for.
+
+Every row of the file is kept, or dropped for one reason that stands in the report with its count. Cells that are no
+finite number count as missing. Rows of one path and one time are joined: the first value of each column is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from neuralsde.arrays import LARGEST
+from neuralsde.cells import Cells, as_numbers, check_names, is_missing, read_cells
+from neuralsde.columns import in_paths, parse_stamps
+from neuralsde.trajectories import Trajectories
+
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+"""Units of time for dates and durations."""
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """What the numbers in `Trajectories.times` mean."""
+
+    column: str | None
+    kind: Literal["order", "numbers", "dates", "durations"]
+    """Places of rows where there is no time column, numbers as in the file, or dates and durations in `unit`."""
+    unit: str | None = None
+    origin: str | None = None
+    """The date of time 0, in UTC."""
+
+    def date(self, time: float) -> str:
+        """The date of a time, in ISO format."""
+        assert self.origin is not None and self.unit is not None
+        ticks = round(1e6 * SECONDS[self.unit] * time)
+        text = str(np.datetime64(self.origin.removesuffix("Z"), "us") + np.timedelta64(ticks, "us"))
+        return text.removesuffix(".000000") + "Z"
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Rows that were left out."""
+
+    reason: str
+    num_rows: int
+    first_line: int
+    """Where the first of them stands in the file (in a parquet file: its number)."""
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What became of the rows and columns of a file; `print` it, or take `to_dict()` for JSON."""
+
+    file: str
+    rows_read: int
+    rows_kept: int
+    dropped: tuple[Dropped, ...]
+    """With `rows_kept` they add up to `rows_read`."""
+    unused: dict[str, str]
+    """Columns that were not asked for or hold no numbers, and why."""
+    notes: tuple[str, ...]
+    """All else that was changed in reading."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [f"{self.file}: {self.rows_read} rows read, {self.rows_kept} kept"]
+        lines += [f"- {d.num_rows} dropped: {d.reason} (first: line {d.first_line})" for d in self.dropped]
+        lines += [f"- {note}" for note in self.notes]
+        if self.unused:
+            lines.append("- columns not used: " + ", ".join(f"{name} ({why})" for name, why in self.unused.items()))
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Paths read from a file."""
+
+    data: Trajectories
+    report: TableReport
+    ids: tuple[str, ...]
+    """Of the paths, in their order."""
+    id: str | None
+    time: TimeAxis
+    columns: tuple[str, ...]
+    context: tuple[str, ...]
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    id: str | None = None,
+    time: str | None = None,
+    columns: Sequence[str] | None = None,
+    context: Sequence[str] = (),
+    time_unit: str = "s",
+    date_format: str | None = None,
+    separator: str | None = None,
+    decimal: str | None = None,
+) -> Table:
+    """Read a table in long form, one row per observation.
+
+    Args:
+        path: CSV (.csv, .tsv, .txt, also .gz) or parquet.
+        id: column that names the path of a row; absent, all rows are one path.
+        time: column of stamps (numbers, dates, durations, ISO text); absent, rows are 1 apart, in the order of the file.
+        columns: the features; absent, all columns of numbers that have no other use.
+        context: columns of exogenous numbers.
+        time_unit: of dates and durations: us, ms, s, min, h or d. Numbers stay as they are.
+        date_format: of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M".
+        separator: of a CSV, if it is not to be found out.
+        decimal: sign in the numbers of a CSV, "." or ",", if it is not to be found out.
+    """
+    if time_unit not in SECONDS:
+        raise ValueError(f"`time_unit` must be one of {', '.join(SECONDS)}. Got {time_unit!r}.")
+    if isinstance(columns, str) or isinstance(context, str):
+        raise ValueError(f"`columns` and `context` are lists of names. Got {columns=}, {context=}.")
+    cells = read_cells(path, separator=separator, decimal=decimal)
+    roles = [name for name in (id, time) if name is not None]
+    check_names(cells, [*roles, *(columns or ()), *context])
+    rows = _Rows(cells)
+    names = rows.names(id)
+    stamps, axis = rows.stamps(time, time_unit, date_format)
+    chosen, unused = rows.choose(columns, [*roles, *context])
+    states = np.stack([rows.numbers(name) for name in chosen], axis=1)
+    conditions = np.stack([rows.numbers(name) for name in context], axis=1) if context else np.zeros((len(names), 0))
+    rows.drop(np.isnan(states).sum(1) == len(chosen), "no number in any column")
+    rows.drop(np.isnan(conditions).sum(1) > 0, "no number in a context column")
+
+    # Path by path, in order of time
+    kept = np.flatnonzero(rows.left)
+    ids, codes = _numbered(names[kept])
+    if stamps is not None:
+        rows.note_order(codes, stamps[kept])
+    order, _ = in_paths(codes, None if stamps is None else stamps[kept])
+    kept, codes = kept[order], codes[order]
+    states, conditions = states[kept], conditions[kept]
+    if stamps is not None:
+        first, states = rows.join(kept, codes, stamps[kept], states, conditions)
+        kept, codes, conditions = kept[first], codes[first], conditions[first]
+    lengths = np.bincount(codes, minlength=len(ids))
+    short = lengths < 2
+    if short.any():
+        few = [ids[k] for k in np.flatnonzero(short)]
+        rows.notes.append(f"{len(few)} path(s) too short: {', '.join(few[:10])}{', …' if len(few) > 10 else ''}")
+        rows.drop_places(kept[short[codes]], "path with fewer than two observations")
+    long = ~short[codes]
+    report = rows.report(unused)
+    if not long.any():
+        raise ValueError("No path with two observations is left. " + str(report).replace("\n-", ";"))
+    ids = [name for name, few in zip(ids, short) if not few]
+    kept, cuts = kept[long], lengths[~short].cumsum()[:-1]
+    data = _paths(
+        ids,
+        chosen,
+        np.split(states[long], cuts),
+        None if stamps is None else np.split(stamps[kept], cuts),
+        np.split(conditions[long], cuts) if context else None,
+    )
+    return Table(data, report, tuple(ids), id, axis, tuple(chosen), tuple(context))
+
+
+def _numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The different names in the order of their appearance, and the place of each name among them."""
+    import pandas as pd
+
+    codes, different = pd.factorize(names)
+    return [str(name) for name in different], codes
+
+
+def _paths(
+    ids: list[str],
+    columns: list[str],
+    states: list[np.ndarray],
+    times: list[np.ndarray] | None,
+    context: list[np.ndarray] | None,
+) -> Trajectories:
+    """`from_arrays`, with errors that speak of ids and columns."""
+    never = np.isnan(np.concatenate(states)).all(0)
+    if never.any():
+        name = columns[int(np.argmax(never))]
+        raise ValueError(f"The column {name!r} holds no number in any row that could be used. Leave it out.")
+    try:
+        data = Trajectories.from_arrays(states, times, context=context, missing=True)
+    except ValueError as error:
+        text = re.sub(r"states\[(\d+)\]", lambda m: f"The path {ids[int(m[1])]!r}", str(error))
+        text = re.sub(r"feature (\d+)", lambda m: f"column {columns[int(m[1])]!r}", text)
+        raise ValueError(text) from None
+    data.names = tuple(columns)
+    return data
+
+
+class _Rows:
+    """The rows of a file on their way to paths: which are left, why others are not, and what was changed."""
+
+    def __init__(self, cells: Cells) -> None:
+        self.cells = cells
+        self.left = np.ones(len(cells.line), bool)
+        self.dropped: dict[str, Dropped] = {}
+        self.notes = [cells.layout] if cells.layout else []
+        self._numbers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        if cells.broken:
+            reason = "another number of fields than the header has"
+            self.dropped[reason] = Dropped(reason, len(cells.broken), cells.broken[0])
+
+    def drop(self, rows: np.ndarray, reason: str) -> None:
+        """Leave out these rows (a mask), unless they are already."""
+        now = rows & self.left
+        if now.any():
+            assert reason not in self.dropped
+            self.dropped[reason] = Dropped(reason, int(now.sum()), int(self.cells.line[now].min()))
+            self.left = self.left & ~now
+
+    def drop_places(self, places: np.ndarray, reason: str) -> None:
+        """Leave out the rows at these places."""
+        rows = np.zeros_like(self.left)
+        rows[places] = True
+        self.drop(rows, reason)
+
+    def example(self, column: str, rows: np.ndarray) -> str:
+        """The first of these cells, and its line."""
+        k = int(np.argmax(rows))
+        cell = self.cells.columns[column].iloc[k]
+        return f"{repr(cell) if isinstance(cell, str) else cell} in line {self.cells.line[k]}"
+
+    def names(self, column: str | None) -> np.ndarray:
+        """The path of each row."""
+        if column is None:
+            return np.full(len(self.left), "0", dtype=object)
+        cells = self.cells.columns[column]
+        self.drop((cells.isna() | (cells == "")).to_numpy(dtype=bool), f"no {column}")
+        return cells.astype(str).to_numpy(dtype=object)
+
+    def stamps(self, column: str | None, unit: str, date_format: str | None) -> tuple[np.ndarray | None, TimeAxis]:
+        """The time of each row, in `unit` where it was a date or a duration."""
+        if column is None:
+            return None, TimeAxis(None, "order")
+        cells = self.cells.columns[column]
+        missing = is_missing(cells)
+        stamps = parse_stamps(cells.where(~missing, None), date_format=date_format)
+        unread = (np.isnan(stamps) if stamps.dtype.kind in "mM" else ~np.isfinite(stamps)) & ~missing
+        if unread.sum() > 0.5 * (~missing).sum() or missing.all():
+            got = "nothing" if missing.all() else self.example(column, unread)
+            raise ValueError(
+                f"The column {column!r} must hold times: numbers or ISO dates. Got {got}. Name another column, or say how its "
+                'dates are written, e.g. date_format="%d/%m/%Y %H:%M".'
+            )
+        self.drop(missing, f"no {column}")
+        if unread.any():
+            self.drop(unread, f"{column} is no time, e.g. {self.example(column, unread)}")
+        self._note_zones(column, ~missing & ~unread)
+        if stamps.dtype.kind == "f":
+            return stamps, TimeAxis(column, "numbers")
+        step = np.timedelta64(round(1e6 * SECONDS[unit]), "us")
+        if stamps.dtype.kind == "m":
+            return stamps / step, TimeAxis(column, "durations", unit)
+        origin = np.nanmin(stamps.astype("datetime64[us]"))
+        return (stamps - origin) / step, TimeAxis(column, "dates", unit, f"{origin}Z".replace(".000000Z", "Z"))
+
+    def _note_zones(self, column: str, rows: np.ndarray) -> None:
+        cells = self.cells.columns[column][rows]
+        if getattr(cells.dtype, "tz", None) is not None:
+            self.notes.append(f"{column} was converted to UTC")
+        if cells.dtype != object:
+            return
+        zone = cells.astype(str).str.contains(r":\d\d.*(?:Z|[+-]\d\d:?\d\d)$", regex=True)
+        if zone.all() and not cells.astype(str).str.contains(r"(?:Z|[+-]00:?00)$", regex=True).all():
+            self.notes.append(f"{column} was converted to UTC")
+        elif zone.any() and not zone.all():
+            self.notes.append(f"{column} has a time zone in {int(zone.sum())} rows; the others are taken as UTC")
+
+    def choose(self, columns: Sequence[str] | None, taken: list[str]) -> tuple[list[str], dict[str, str]]:
+        """The features, and why other columns are not among them."""
+        chosen, unused = list(columns or ()), {}
+        for name in self.cells.columns:
+            if name in taken or name in chosen:
+                continue
+            values, text = self._read(name)
+            numbers = int(np.isfinite(values).sum())
+            if columns is not None:
+                unused[name] = "not asked for"
+            elif name in self.cells.unnamed:
+                unused[name] = "it has no name"
+            elif numbers and numbers >= text.sum():
+                chosen.append(name)
+            else:
+                unused[name] = "no numbers" if text.any() else "empty"
+        if not chosen:
+            raise ValueError(f"There is no column of numbers to learn from. Got {', '.join(self.cells.columns)}.")
+        return chosen, unused
+
+    def _read(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        if column not in self._numbers:
+            self._numbers[column] = as_numbers(self.cells.columns[column])
+        return self._numbers[column]
+
+    def numbers(self, column: str) -> np.ndarray:
+        """The numbers of a column, NaN where there is none."""
+        values, text = self._read(column)
+        if text.sum() > np.isfinite(values).sum():
+            raise ValueError(
+                f"The column {column!r} must hold numbers. Got text, e.g. {self.example(column, text)}. Encode it as numbers, "
+                "or leave it out."
+            )
+        if text.any():
+            self.notes.append(
+                f"{column}: {text.sum()} cells are no numbers, e.g. {self.example(column, text)}: missing"
+            )
+        endless = np.isinf(values)
+        if endless.any():
+            self.notes.append(
+                f"{column}: {endless.sum()} infinite values, e.g. {self.example(column, endless)}: missing"
+            )
+            values = np.where(endless, np.nan, values)
+        if (np.abs(values) > LARGEST).any():
+            where = self.example(column, np.abs(values) > LARGEST)
+            raise ValueError(
+                f"The column {column!r} must be at most {LARGEST:g} in magnitude. Got {where}. Rescale it."
+            )
+        return values
+
+    def note_order(self, path: np.ndarray, stamps: np.ndarray) -> None:
+        """Count rows that stand after a later time of their path."""
+        order = np.argsort(path, kind="stable")
+        back = (np.diff(stamps[order]) < 0) & (np.diff(path[order]) == 0)
+        if back.any():
+            self.notes.append(f"{back.sum()} rows are earlier than the row before them in their path: sorted by time")
+
+    def join(
+        self, places: np.ndarray, path: np.ndarray, stamps: np.ndarray, states: np.ndarray, context: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Of sorted rows: the first of each path and time (a mask), and their states with the first value of each column."""
+        index = np.arange(len(path))
+        first = np.append(True, (np.diff(path) != 0) | (np.diff(stamps) != 0))
+        if first.all():
+            return first, states
+        group = first.cumsum() - 1
+        start = index[first][group]
+        joined = states[first]
+        for k in range(states.shape[1]):
+            known = ~np.isnan(states[:, k])
+            nearest = np.minimum.accumulate(np.where(known, index, len(index) - 1)[::-1])[::-1][first]
+            joined[:, k] = np.where(group[nearest] == np.arange(len(joined)), states[nearest, k], np.nan)
+        values = np.concatenate([states, context], axis=1)
+        same = ((values == values[start]) | (np.isnan(values) & np.isnan(values[start]))).all(1)
+        self.drop_places(places[~first & same], "repeats an earlier row")
+        self.drop_places(places[~first & ~same], "same path and time as an earlier row, joined into it")
+        lost = ~first & (~np.isnan(states) & (states != joined[group])).any(1)
+        if lost.any():
+            self.notes.append(
+                f"{lost.sum()} rows differ from an earlier row of the same path and time: its values are kept"
+            )
+        return first, joined
+
+    def report(self, unused: dict[str, str]) -> TableReport:
+        """The account."""
+        return TableReport(
+            file=self.cells.file,
+            rows_read=self.cells.num_rows,
+            rows_kept=int(self.left.sum()),
+            dropped=tuple(self.dropped.values()),
+            unused=unused,
+            notes=tuple(self.notes),
+        )

@@ -1,0 +1,313 @@
+"""Tables in files: what can be used arrives, and every row that does not is accounted for."""
+
+import gzip
+import random
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neuralsde.tables import TimeAxis, read_table
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A CSV file with this text."""
+
+    def write(text, name="table.csv"):
+        file = tmp_path / name
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write
+
+
+def reasons(table):
+    return {d.reason: d.num_rows for d in table.report.dropped}
+
+
+def paths(table):
+    return {name: states.tolist() for name, (states, _) in zip(table.ids, table.data)}
+
+
+CLEAN = "run,t,x,y,u\na,0,1,10,5\na,1,2,20,5\nb,0,3,30,6\nb,2,4,40,7\n"
+
+
+# What arrives
+
+
+def test_a_clean_table_arrives_whole(write):
+    table = read_table(write(CLEAN), id="run", time="t", columns=["y", "x"], context=["u"])
+    assert paths(table) == {"a": [[10, 1], [20, 2]], "b": [[30, 3], [40, 4]]}
+    assert table.data.times.tolist() == [0, 1, 0, 2] and table.data.context[:, 0].tolist() == [5, 5, 6, 7]
+    assert table.data.names == table.columns == ("y", "x") and table.context == ("u",) and table.id == "run"
+    assert table.time == TimeAxis("t", "numbers")
+    assert str(table.report) == "table.csv: 4 rows read, 4 kept"
+
+
+def test_without_columns_all_numbers_are_taken(write):
+    text = ",run,t,x,word,flag,nothing\n0,a,0,1,red,true,\n1,a,1,2,blue,false,\n"
+    table = read_table(write(text), id="run", time="t")
+    assert table.columns == ("x", "flag") and paths(table) == {"a": [[1, 1], [2, 0]]}
+    assert table.report.unused == {"column 1": "it has no name", "word": "no numbers", "nothing": "empty"}
+    table = read_table(write(text), id="run", time="t", columns=["flag"])
+    assert set(table.report.unused.values()) == {"not asked for"}
+
+
+def test_without_id_and_time_the_rows_are_one_path_in_order(write):
+    table = read_table(write("x\n3\n1\n1\n2\n"))
+    assert paths(table) == {"0": [[3], [1], [1], [2]]} and table.data.times.tolist() == [0, 1, 2, 3]
+    assert table.time.kind == "order" and table.report.dropped == ()
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_separators_are_found_out(separator, write):
+    table = read_table(write(CLEAN.replace(",", separator)), id="run", time="t", context=["u"])
+    assert paths(table) == {"a": [[1, 10], [2, 20]], "b": [[3, 30], [4, 40]]}
+
+
+def test_decimal_commas_are_found_out_or_told(write):
+    text = 't;x;note\n0;"1,5";a, b\n0,5;-2,25e1;c\n'
+    table = read_table(write(text), time="t")
+    assert paths(table) == {"0": [[1.5], [-22.5]]} and table.data.times.tolist() == [0, 0.5]
+    assert "columns are separated by ';', numbers have decimal commas" in table.report.notes
+    mixed = write("t;x\n0;1.5\n1;2,5\n2;3.5\n3;4\n", "mixed.csv")
+    assert "1 cells are no numbers, e.g. '2,5' in line 3: missing" in str(read_table(mixed, time="t").report)
+    assert read_table(write("t,x\n0,'\n1,1\n2,2"), time="t", separator=",", decimal=".").data.states.tolist() == [
+        [1],
+        [2],
+    ]
+
+
+def test_files_of_other_kinds(write, tmp_path):
+    wanted = read_table(write(CLEAN), id="run", time="t").data
+    (tmp_path / "table.csv.gz").write_bytes(gzip.compress(CLEAN.encode()))
+    (tmp_path / "latin.csv").write_bytes(CLEAN.replace("run", "größe").encode("latin-1"))
+    (tmp_path / "bom.csv").write_bytes(b"\xef\xbb\xbf" + CLEAN.replace("\n", "\r\n").encode())
+    pd.read_csv(tmp_path / "table.csv").to_parquet(tmp_path / "table.parquet")
+    for name, id in (("table.csv.gz", "run"), ("latin.csv", "größe"), ("bom.csv", "run"), ("table.parquet", "run")):
+        table = read_table(tmp_path / name, id=id, time="t")
+        assert table.data.states.tolist() == wanted.states.tolist(), name
+    assert "Latin-1" in str(read_table(tmp_path / "latin.csv", id="größe", time="t").report)
+
+
+def test_typed_columns_of_a_parquet_file(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "run": [7, 7, 7],
+            "t": pd.to_datetime(["2024-01-01", "2024-01-03", None]).tz_localize("Europe/Berlin"),
+            "n": pd.array([1, None, 3], dtype="Int64"),
+            "x": [0.5, np.inf, 1.0],
+            "when": pd.to_datetime(["2024-01-01"] * 3),
+            "word": ["a", "b", "c"],
+            "flag": [True, False, True],
+        }
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet", id="run", time="t", time_unit="d")
+    assert table.ids == ("7",) and table.columns == ("n", "x", "flag") and table.data.times.tolist() == [0, 2]
+    assert table.data.observed.tolist() == [[True, True, True], [False, False, True]]
+    assert table.data.states[:, 2].tolist() == [1, 0]
+    assert table.report.unused == {"when": "no numbers", "word": "no numbers"} and reasons(table) == {"no t": 1}
+    assert list(table.report.notes) == ["t was converted to UTC", "x: 1 infinite values, e.g. inf in line 2: missing"]
+
+
+# Stamps
+
+
+def test_dates_count_from_the_first_of_the_file_in_the_unit_asked_for(write):
+    text = "run,t,x\na,2024-03-31T01:30+01:00,1\na,2024-03-31T03:30+02:00,2\nb,2024-03-31 12:00:00.25Z,3\nb,2024-04-01T00:00Z,4\n"
+    table = read_table(write(text), id="run", time="t", time_unit="h")
+    np.testing.assert_allclose(table.data.times, [0, 1, 11.5 + 0.25 / 3600, 23.5])
+    assert table.time == TimeAxis("t", "dates", "h", "2024-03-31T00:30:00Z")
+    assert [table.time.date(t) for t in table.data.times.tolist()] == [
+        "2024-03-31T00:30:00Z",
+        "2024-03-31T01:30:00Z",
+        "2024-03-31T12:00:00.250000Z",
+        "2024-04-01T00:00:00Z",
+    ]
+    assert "t was converted to UTC" in table.report.notes
+    mixed = read_table(write(text.replace("Z,3", ",3")), id="run", time="t")
+    assert "t has a time zone in 3 rows; the others are taken as UTC" in mixed.report.notes
+
+
+def test_other_date_formats_are_refused_until_they_are_named(write):
+    file = write("t,x\n03/04/2024 10:00,1\n04/04/2024 10:00,2\n")
+    with pytest.raises(ValueError, match=r"'t' must hold times.* Got '03/04/2024 10:00' in line 2\..*date_format="):
+        read_table(file, time="t")
+    assert read_table(file, time="t", date_format="%d/%m/%Y %H:%M").data.times.tolist() == [0, 86400]
+    compact = write("t,x\n20240229,1\n20240301,2\n")
+    assert read_table(compact, time="t", date_format="%Y%m%d", time_unit="d").data.times.tolist() == [0, 1]
+
+
+# What is left out
+
+
+def test_rows_over_several_lines_are_pointed_out(write):
+    table = read_table(write('t,x,note\n0,1,"two\nlines"\n\n1,2,one\n'), time="t")
+    assert "1 rows span several lines, the first from line 2 (a stray quote?)" in table.report.notes
+    assert table.report.rows_read == 2 == table.report.rows_kept
+
+
+def test_each_reason_is_counted_with_its_first_line(write):
+    text = """run,t,x,y,u
+a,0,1,1,1
+a,1,2,2,1
+a,2
+,3,3,3,1
+a,,4,4,1
+a,soon,5,5,1
+a,6,,oops,1
+a,7,7,7,none
+a,8,8,8,1
+a,8,8,8,1
+a,8,9,8,1
+b,0,1,1,1
+a,5,inf,6,1
+"""
+    table = read_table(write(text), id="run", time="t", columns=["x", "y"], context=["u"])
+    assert [(d.reason, d.num_rows, d.first_line) for d in table.report.dropped] == [
+        ("another number of fields than the header has", 1, 4),
+        ("no run", 1, 5),
+        ("no t", 1, 6),
+        ("t is no time, e.g. 'soon' in line 7", 1, 7),
+        ("no number in any column", 1, 8),
+        ("no number in a context column", 1, 9),
+        ("repeats an earlier row", 1, 11),
+        ("same path and time as an earlier row, joined into it", 1, 12),
+        ("path with fewer than two observations", 1, 13),
+    ]
+    assert table.report.rows_read == 13 and table.report.rows_kept == 4
+    assert table.data.times.tolist() == [0, 1, 5, 8]
+    np.testing.assert_allclose(table.data.states, [[1, 1], [2, 2], [2 + 6 * 4 / 7, 6], [8, 8]], rtol=1e-6)  # filled
+    assert table.data.observed.tolist() == [[True, True], [True, True], [False, True], [True, True]]
+    assert list(table.report.notes) == [
+        "x: 1 infinite values, e.g. 'inf' in line 14: missing",
+        "y: 1 cells are no numbers, e.g. 'oops' in line 8: missing",
+        "1 rows are earlier than the row before them in their path: sorted by time",
+        "1 rows differ from an earlier row of the same path and time: its values are kept",
+        "1 path(s) too short: b",
+    ]
+    lines = str(table.report).splitlines()
+    assert lines[0] == "table.csv: 13 rows read, 4 kept" and "- 1 dropped: no run (first: line 5)" in lines
+
+
+def test_rows_of_one_time_complement_each_other(write):
+    table = read_table(write("t,x,y\n0,1,\n0,,2\n0,5,6\n1,3,4\n"), time="t")
+    assert table.data.states.tolist() == [[1, 2], [3, 4]] and table.data.observed is None
+    assert reasons(table) == {"same path and time as an earlier row, joined into it": 2}
+
+
+CELLS = ["1", "2.5", "-3e1", "", "NA", "err", "inf", " 4 ", "nan"]
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=150, deadline=None)
+def test_no_row_of_a_mess_is_lost(tmp_path_factory, seed):
+    """Against a plain reading, row by row."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(rng.randint(0, 40)):
+        row = [
+            rng.choice(["a", "b", "c", "c", ""]),
+            rng.choice([*map(str, range(8)), "", "later"]),
+            rng.choice(CELLS),
+            rng.choice(CELLS),
+            rng.choice(["0", "1", "1", "1", "x"]),
+        ]
+        rows.append(row[: rng.choice([5, 5, 5, 5, 5, 5, 5, 3])] + rng.choice([[], [], [], [], ["extra"], [""]]))
+    rows += [["a", "0", "1", "1", "1"], ["a", "100", "1", "1", "1"]] + [["d", str(k), "0", "0", "0"] for k in range(60)]
+    rng.shuffle(rows)
+    file = tmp_path_factory.mktemp("mess") / "mess.csv"
+    file.write_text("id,t,x,y,u\n" + "\n".join(",".join(r) for r in rows) + "\n")
+    table = read_table(file, id="id", time="t", columns=["x", "y"], context=["u"])
+
+    def number(cell):
+        try:
+            value = float(cell)
+        except ValueError:
+            return None
+        return value if np.isfinite(value) else None
+
+    wanted: dict = {}
+    for row in rows:
+        if len(row) < 5 or any(row[5:]):
+            continue
+        name, time, x, y, u = row[0], number(row[1]), number(row[2]), number(row[3]), number(row[4])
+        if name == "" or time is None or (x is None and y is None) or u is None:
+            continue
+        old = wanted.setdefault(name, {}).setdefault(time, (x, y, u))
+        wanted[name][time] = tuple(b if a is None else a for a, b in zip(old, (x, y, u)))
+    wanted = {name: dict(sorted(p.items())) for name, p in wanted.items() if len(p) > 1}
+    report = table.report
+    assert report.rows_read == len(rows) == report.rows_kept + sum(d.num_rows for d in report.dropped)
+    assert report.rows_kept == len(table.data.states) == sum(map(len, wanted.values()))
+    assert set(table.ids) == set(wanted)
+    first = 0
+    for name, (states, times) in zip(table.ids, table.data):
+        rows_of = slice(first, first + len(times))
+        first += len(times)
+        assert times.tolist() == list(wanted[name])
+        seen = np.ones((len(times), 2), bool) if table.data.observed is None else table.data.observed[rows_of].numpy()
+        values = [[v if s else None for v, s in zip(*row)] for row in zip(states.tolist(), seen.tolist())]
+        assert values == [[x, y] for x, y, _ in wanted[name].values()]
+        assert table.data.context[rows_of, 0].tolist() == [u for _, _, u in wanted[name].values()]
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "message"),
+    [
+        (CLEAN, {"columns": ["z"]}, r"table.csv has no column 'z'\. It has run, t, x, y, u"),
+        (CLEAN, {"columns": ["Run"]}, "Did you mean 'run'"),
+        (CLEAN, {"columns": ["x", "t"], "time": "t"}, "'t' was named twice"),
+        (CLEAN, {"columns": "x"}, "lists of names"),
+        (CLEAN, {"columns": ["run"]}, r"'run' must hold numbers\. Got text, e\.g\. 'a' in line 2\. Encode it"),
+        (CLEAN, {"columns": ["x"], "context": ["run"]}, "'run' must hold numbers"),
+        (CLEAN, {"time": "run"}, r"'run' must hold times"),
+        (CLEAN, {"time_unit": "weeks"}, "`time_unit` must be one of us, ms, s, min, h, d"),
+        ("t,x\n,1\n,2\n", {"time": "t"}, "Got nothing"),
+        ("x,y\n1,\n2,\n", {"columns": ["x", "y"]}, "'y' holds no number in any row that could be used"),
+        ("word\na\nb\n", {}, "no column of numbers"),
+        ("x\n1e30\n1\n", {}, r"'x' must be at most 1e\+15 in magnitude. Got '1e30' in line 2"),
+        (
+            "id,lon\ncar,52.000001\ncar,52.000002\ncar,52.000003\n",
+            {"id": "id"},
+            r"path 'car' changes by less .*column 'lon'",
+        ),
+        ("id,x\na,1\nb,2\n", {"id": "id"}, r"No path with two observations is left\. .*2 path\(s\) too short: a, b"),
+        ("x,x\n1,2\n", {}, "two columns 'x'"),
+        ("1,2\n3,4\n", {}, "must hold the names of the columns"),
+        ("", {}, "is empty"),
+        ("x,y\n", {}, "no column of numbers"),
+        ('x,y\n1,"2\n', {}, r"cannot be read after line 2 .*stray quote"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_a_remedy(text, settings, message, write):
+    with pytest.raises(ValueError, match=message):
+        read_table(write(text), **settings)
+
+
+def test_files_that_are_no_tables(write, tmp_path):
+    with pytest.raises(ValueError, match="There is no file"):
+        read_table(tmp_path / "none.csv")
+    with pytest.raises(ValueError, match=r"must end in \.csv"):
+        read_table(write("x", "table.xlsx"))
+    with pytest.raises(ValueError, match="not a parquet file"):
+        read_table(write("x", "table.parquet"))
+    with pytest.raises(ValueError, match="not a whole gzip file"):
+        read_table(write("x", "table.csv.gz"))
+    (tmp_path / "wide.csv").write_bytes("x,y\n1,2\n".encode("utf-16"))
+    with pytest.raises(ValueError, match="Save it as CSV in UTF-8"):
+        read_table(tmp_path / "wide.csv")
+
+
+def test_without_pandas_the_remedy_is_one_line(write, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ValueError, match=r"pip install 'neuralsde\[data\]'"):
+        read_table(write(CLEAN))
