@@ -36,7 +36,7 @@ def test_fans_show_quantiles_of_the_samples(np_rng, tmp_path):
             np.testing.assert_allclose(at_origin, one.past[-1, k])  # fans start at the last state
     lines = {line.get_label(): line for line in axes[1, 0].lines}
     np.testing.assert_allclose(lines["median"].get_ydata()[1:], np.median(one.samples[..., 1], axis=0))
-    np.testing.assert_allclose(lines["truth"].get_ydata(), 0.1)
+    np.testing.assert_allclose(lines["truth"].get_ydata(), [one.past[-1, 1], 0.1, 0.1, 0.1])
     assert "truth" not in {line.get_label() for line in axes[0, 1].lines}  # nothing is known there
 
 

@@ -13,6 +13,7 @@ import yaml
 from tyro.conf import Positional
 
 from neuralsde import __version__
+from neuralsde.cli_forecast import Evaluate, Forecast, load_model
 from neuralsde.config import Experiment
 from neuralsde.recipes import RECIPES
 from neuralsde.recipes import branching as branching_recipes
@@ -25,7 +26,8 @@ usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
   list                the recipes that `train` knows
   train RECIPE        run one experiment into a folder; --config FILE repeats a run
   sample MODEL        draw paths from a trained model into a file
-  evaluate RUN        the scores of a finished run
+  forecast MODEL      forecast the paths of a table from their last observations
+  evaluate MODEL      how good forecasts of a table are; without --data, the scores of a finished run
   compare TASK        all methods and seeds of a task into one results file
   plot RUN            a figure of a finished run
 
@@ -103,7 +105,7 @@ class Sample:
         import numpy as np
         import torch
 
-        model = _load_model(self.model)
+        model = load_model(self.model)
         changes: dict[str, Any] = {k: v for k, v in (("substeps", self.substeps), ("pull", self.pull)) if v is not None}
         sampler = dataclasses.replace(model.sampler, **changes)
         times = np.linspace(0.0, self.stop, self.num_times)
@@ -123,29 +125,6 @@ class Sample:
         print(
             f"Wrote {self.num_paths} paths at {self.num_times} times to {self.output} (network passes per path: {passes})."
         )
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Score a finished run again, with more paths or another seed."""
-
-    run_dir: Positional[Path]
-    """Run folder."""
-    num_paths: int = 1_000
-    """Paths to draw."""
-    seed: int = 0
-    """Seed of the paths."""
-
-    def run(self) -> None:
-        """Score and print."""
-        import json
-
-        from neuralsde.experiment import evaluate, load_run
-
-        model, experiment = load_run(self.run_dir)
-        task = dataclasses.replace(experiment.task, num_paths=self.num_paths)
-        train = dataclasses.replace(experiment.train, seed=self.seed)
-        print(json.dumps(evaluate(model, dataclasses.replace(experiment, task=task, train=train))[0], indent=1))
 
 
 @dataclass(frozen=True)
@@ -204,12 +183,6 @@ class Plot:
         print(f"Wrote {output}")
 
 
-def _load_model(path: Path) -> Any:
-    from neuralsde.models import load
-
-    return load(path / "model" if (path / "model").is_dir() else path)
-
-
 @dataclass(frozen=True)
 class Train:
     """Run one experiment."""
@@ -265,6 +238,7 @@ COMMANDS: dict[str, type] = {
     "demo": Demo,
     "list": List,
     "sample": Sample,
+    "forecast": Forecast,
     "evaluate": Evaluate,
     "compare": Compare,
     "plot": Plot,

@@ -148,8 +148,9 @@ def fan_chart(fans: Sequence[Fan], names: Sequence[str], *, num_paths: int = 4, 
             axes[k, j].plot(fan.past_times, fan.past[:, k], color=INK, linewidth=1.1, label="past", zorder=4)
             seen = np.isfinite(fan.truth[:, k])
             if seen.any():
+                x, y = np.append(times[0], fan.times[seen]), np.append(fan.past[-1, k], fan.truth[seen, k])
                 style = {"color": BRANCH_COLOURS[1], "linewidth": 1.1, "marker": "o", "markersize": 2.5}
-                axes[k, j].plot(fan.times[seen], fan.truth[seen, k], label="truth", zorder=5, **style)
+                axes[k, j].plot(x, y, markevery=slice(1, None), label="truth", zorder=5, **style)
             if j == 0:
                 axes[k, j].set_ylabel(names[k])
         axes[0, j].set_title(fan.title, fontsize=10)

@@ -113,10 +113,17 @@ def score_forecasts(
         "num_series": len(torch.unique(made.path)),
         "num_origins": len(made.path),
         "independent": scorer.independent,
+        "features": _feature_names(data),
         **own,
         **scorer.calibration(made.samples, rng),
         "references": references,
     }
+
+
+def _feature_names(data: Trajectories) -> list[str]:
+    size = math.prod(data.shape)
+    names = data.names if data.names is not None and len(data.names) == size else [f"x{k}" for k in range(size)]
+    return list(names[:MAX_FEATURES])
 
 
 def _skill(own: Tensor, other: Tensor, groups: Tensor) -> dict[str, Any]:

@@ -1,0 +1,184 @@
+"""`nsde forecast` and `nsde evaluate` on tables."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from neuralsde.cli_forecast import score_table, show_score, verdict
+from neuralsde.skill import evaluate_forecasts
+from test_cli import call, fails
+from test_skill import walk_model, walks
+
+pd = pytest.importorskip("pandas")
+
+
+def write_table(file, num_paths=6, *, dates=False, seed=0):
+    """Walks as a table, its rows shuffled, with two columns of other things."""
+    data = walks(np.random.default_rng(seed), num_paths)
+    rows = []
+    for p in range(len(data)):
+        states, times = data[p]
+        stamps = pd.Timestamp("2026-01-01") + pd.to_timedelta(times.numpy(), "h") if dates else times.numpy()
+        rows.append(pd.DataFrame({"who": f"id{p}", "when": stamps, "b": states[:, 1], "note": "x", "a": states[:, 0]}))
+    pd.concat(rows).sample(frac=1, random_state=0).to_csv(file, index=False)
+    return data
+
+
+COLUMNS = ["--id", "who", "--time", "when", "--columns", "a", "b"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model in a folder, and tables beside it."""
+    import neuralsde as nsde
+
+    here = tmp_path_factory.mktemp("forecast")
+    data = write_table(here / "walks.csv")
+    write_table(here / "dates.csv", dates=True)
+    torch.manual_seed(0)
+    model = nsde.NeuralSDE.for_data(data, net=nsde.MLPConfig(width=8, depth=1))
+    model.save_pretrained(here / "model")
+    return here
+
+
+def read(file):
+    with open(file, newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+# Forecast
+
+
+def test_forecast_writes_quantiles_of_every_path(folder, tmp_path, capsys):
+    options = ["--horizon", "2", "--num-times", "4", "--num-paths", "40", "--quantiles", "0.1", "0.9", "--seed", "3"]
+    job = ["forecast", folder / "model", "--data", folder / "walks.csv", *COLUMNS, *options]
+    call(*job, "--output", tmp_path / "f.csv", "--plot", tmp_path / "f.png")
+    text = capsys.readouterr().out
+    assert "walks.csv: " in text and "Wrote forecasts of 6 path(s), 2 ahead" in text
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+    rows = read(tmp_path / "f.csv")
+    assert list(rows[0]) == ["id", "time", "feature", "mean", "q0.1", "q0.9"] and len(rows) == 6 * 4 * 2
+    assert {r["id"] for r in rows} == {f"id{k}" for k in range(6)} and {r["feature"] for r in rows} == {"a", "b"}
+
+    # The same by hand
+    from neuralsde import load
+    from neuralsde.forecast import futures
+    from neuralsde.metrics.forecast import quantiles
+    from neuralsde.tables import read_table
+
+    table = read_table(folder / "walks.csv", id="who", time="when", columns=["a", "b"])
+    made = futures(load(folder / "model"), table.data, horizon=2.0, num_times=4, num_paths=40, seed=3)
+    path = int(made.path[table.ids.index("id3")])
+    own = [r for r in rows if r["id"] == "id3"]
+    low, high = quantiles(made.samples[path], [0.1, 0.9])
+    for k, name in enumerate(("a", "b")):
+        shown = [r for r in own if r["feature"] == name]
+        np.testing.assert_allclose([float(r["time"]) for r in shown], made.times[path], rtol=1e-9)
+        np.testing.assert_allclose([float(r["mean"]) for r in shown], made.samples[path, :, :, k].mean(0), rtol=1e-5)
+        np.testing.assert_allclose([float(r["q0.1"]) for r in shown], low[:, k], rtol=1e-5)
+        np.testing.assert_allclose([float(r["q0.9"]) for r in shown], high[:, k], rtol=1e-5)
+
+
+def test_dates_come_back_as_dates(folder, tmp_path):
+    options = ["--time-unit", "h", "--horizon", "3", "--num-times", "3", "--num-paths", "20"]
+    call(
+        "forecast", folder / "model", "--data", folder / "dates.csv", *COLUMNS, *options, "--output", tmp_path / "f.csv"
+    )
+    rows = [r for r in read(tmp_path / "f.csv") if r["id"] == "id0" and r["feature"] == "a"]
+    source = pd.read_csv(folder / "dates.csv")
+    last = pd.to_datetime(source[source.who == "id0"].when, format="ISO8601").max()
+    got = [pd.Timestamp(r["time"]).tz_localize(None) for r in rows]
+    assert all(abs((g - last) - pd.Timedelta(hours=k + 1)) < pd.Timedelta(milliseconds=1) for k, g in enumerate(got))
+
+
+def test_a_model_may_bring_the_names_of_its_columns(folder, tmp_path):
+    import shutil
+
+    shutil.copytree(folder / "model", tmp_path / "model")
+    (tmp_path / "model" / "series.json").write_text(json.dumps({"id": "who", "time": "when", "columns": ["a", "b"]}))
+    options = ["--horizon", "1", "--num-times", "2", "--num-paths", "20", "--output", tmp_path / "f.csv"]
+    call("forecast", tmp_path / "model", "--data", folder / "walks.csv", *options)
+    one = (tmp_path / "f.csv").read_text()
+    call("forecast", folder / "model", "--data", folder / "walks.csv", *COLUMNS, *options)
+    assert (tmp_path / "f.csv").read_text() == one
+    call("forecast", tmp_path / "model", "--data", folder / "walks.csv", "--columns", "b", "a", *options)
+    assert (tmp_path / "f.csv").read_text() != one  # what is given goes first
+
+
+def test_forecast_mistakes(folder, tmp_path, capsys):
+    job = ["forecast", folder / "model", "--data", folder / "walks.csv", *COLUMNS]
+    assert "`--output` must end in .csv" in fails(capsys, *job, "--output", tmp_path / "f.json")
+    assert "There is no file" in fails(capsys, "forecast", folder / "model", "--data", tmp_path / "no.csv")
+    assert "holds no config.json" in fails(capsys, "forecast", tmp_path, "--data", folder / "walks.csv")
+    text = fails(capsys, *job[:-3], "--columns", "a")
+    assert "The model takes 2 feature(s) and 0 context value(s). Got a and no context. Name them with --columns" in text
+    assert "`horizon` must be positive" in fails(capsys, *job, "--horizon", "0")
+    text = fails(capsys, *job, "--num-paths", "10", "--quantiles", "0.01")
+    assert "A probability of 0.01 in a tail needs 99 samples. Got 10" in text
+
+
+# Evaluate
+
+
+def test_evaluate_writes_scores_and_figures(folder, tmp_path, capsys):
+    options = ["--horizon", "2", "--num-times", "5", "--num-paths", "40", "--origins-per-path", "2"]
+    job = ["evaluate", folder / "model", "--data", folder / "walks.csv", *COLUMNS, *options]
+    call(*job, "--output", tmp_path / "out")
+    text = capsys.readouterr().out
+    assert "12 forecasts from 6 path(s), up to" in text and "random walk" in text and "80 % intervals hold" in text
+    for name in ("fans.png", "calibration.png"):
+        assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
+    record = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert record["data"]["rows_kept"] > 0 and record["commit"]
+    scores = record["scores"]
+    assert scores["features"] == ["a", "b"] and scores["num_origins"] == 12 and scores["num_paths"] == 40
+
+    from neuralsde import load
+    from neuralsde.tables import read_table
+
+    data = read_table(folder / "walks.csv", id="who", time="when", columns=["a", "b"]).data
+    same = evaluate_forecasts(load(folder / "model"), data, horizon=2.0, num_times=5, num_paths=40, origins_per_path=2)
+    assert scores == json.loads(json.dumps(same))
+
+
+def test_evaluate_chooses_a_horizon_and_a_folder(folder, capsys):
+    call("evaluate", folder / "model", "--data", folder / "walks.csv", *COLUMNS, "--num-paths", "40")
+    assert "102 forecasts from 6 path(s)" in capsys.readouterr().out
+    assert (folder / "model" / "evaluation" / "results.json").exists()
+
+
+def test_evaluate_without_a_table_needs_a_run(folder, capsys):
+    assert "is not a run folder" in fails(capsys, "evaluate", folder / "model")
+
+
+def test_evaluate_mistakes(folder, capsys):
+    job = ["evaluate", folder / "model", "--data", folder / "walks.csv", *COLUMNS]
+    assert "No path leaves room for `horizon`=1000" in fails(capsys, *job, "--horizon", "1000")
+    assert "needs 39 samples. Got 20" in fails(capsys, *job, "--num-paths", "20")
+
+
+def test_the_scores_in_words(np_rng):
+    data = walks(np_rng, 30)
+    options = {"horizon": 3.0, "num_times": 5, "num_paths": 60}
+    right, wide, narrow = (evaluate_forecasts(walk_model(w), data, **options) for w in (1.0, 3.0, 0.3))
+    assert "no sign of miscalibration" in verdict(right)[0]
+    assert "too wide" in verdict(wide)[0] and "too narrow" in verdict(narrow)[0]
+    assert verdict(right)[1].endswith("no clear difference.") and verdict(right)[2].endswith("better.")
+    assert verdict(wide)[1].endswith("worse.")
+    rows = [
+        line
+        for line in score_table(right).splitlines()
+        if line.startswith(("CRPS  ", "energy", "RMSE", "cov", "wid", "skill"))
+    ]
+    assert len(rows) == 10 and len({len(row) for row in rows}) == 1  # aligned
+
+
+def test_digits_follow_the_interval():
+    assert show_score({"mean": 0.123456, "ci95": 0.01234}) == "0.123 ± 0.012"
+    assert show_score({"mean": 1234.5, "ci95": 12.0}) == "1234 ± 12"
+    assert show_score({"mean": -0.5, "ci95": None}) == "-0.50"
+    assert show_score({"mean": 0.0, "ci95": 0.0}) == "0.000 ± 0.000"
+    assert show_score(None) == show_score({"mean": None, "ci95": None}) == "–"
