@@ -7,7 +7,7 @@ records them as YAML and repeats from that record. This module imports no torch,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 from neuralsde.records import Choice, check, check_choices
 
@@ -125,6 +125,8 @@ class NeuralSDEConfig(ModelSettings):
     """Where between two observed states the nets are trained: at the start, uniformly, or at the start with this probability."""
     noise: float | tuple[float, ...] = 0.05
     """Standard deviation of the noise added to training inputs, in units of the data's scale: one, or one per feature."""
+    interpolation: Literal["linear", "bridge"] = "linear"
+    """States between two observed ones lie on the straight line (the paper), or on a Brownian bridge, as those of the path do."""
     flow_loss: Literal["mse", "log", "nll"] = "mse"
     """Squared error, the paper's logarithm of it, or the likelihood with g held fixed."""
     delta: float = 1e-3
@@ -173,6 +175,8 @@ class NeuralSDEConfig(ModelSettings):
             able = self.by_likelihood and self.denoiser and min(levels) > 0 and self.history == 1
             remedy = "It needs transition='moments', tau='start', `denoiser=True`, `noise` > 0 and history=1."
             check(able, f"`measurement` is learned by the likelihood of several lags and the score. {remedy}")
+        bridge = self.interpolation == "bridge" and not self.diffusion
+        check(not bridge, "interpolation='bridge' needs the diffusion. Set `diffusion=True`, or use 'linear'.")
         exact = self.transition == "moments" and not self.diffusion
         check(not exact, "transition='moments' needs the diffusion. Set `diffusion=True`, or use 'euler'.")
         check(not (self.antithetic and not self.denoiser), "`antithetic` needs the denoiser. Set `denoiser=True`.")
@@ -232,7 +236,16 @@ class RectifiedFlowConfig(NextStateConfig):
     """Straight paths from noise to the next state, Euler steps."""
 
 
-ModelConfig = Union[NeuralSDEConfig, DDIMConfig, RectifiedFlowConfig]
+@dataclass(frozen=True, kw_only=True)
+class GaussianConfig(ModelSettings):
+    """A Gaussian law of the next state: one net gives mean and variance, by maximum likelihood."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
+
+
+ModelConfig = Union[NeuralSDEConfig, DDIMConfig, RectifiedFlowConfig, GaussianConfig]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,12 +327,51 @@ class BranchingConfig(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownSDEConfig(Choice):
+    """Paths of an SDE whose truth is known, observed as asked."""
+
+    system: Literal["ou", "ou10", "gbm", "cir", "double_well", "van_der_pol", "lorenz", "noise_branching"] = "ou"
+    """The SDE."""
+    num_transitions: int = 400_000
+    """Transitions between consecutive observations, over all paths."""
+    dt: float | None = None
+    """Mean time between observations; None is the usual one of the system."""
+    gap_ratio: float = 1.0
+    """Largest over smallest gap; gaps are spread evenly on a logarithmic scale. 1: regular stamps."""
+    missing: float = 0.0
+    """Share of the entries that are not observed."""
+    measurement: float = 0.0
+    """Standard deviation of the measurement noise, in units of the mean size of a step's noise, g sqrt(dt)."""
+    lag: float | tuple[float, ...] | None = None
+    """Physical time between the two states of a transition; None is one observation."""
+    num_forecasts: int = 5_000
+    """Held-out paths that are forecast for the coverage of the bands."""
+    reference: bool = False
+    """Also fit the true family to the same paths by maximum likelihood, and score it."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("num_transitions", "num_forecasts"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(self.dt is None or self.dt > 0, f"`dt` must be positive. Got {self.dt=}.")
+        check(self.gap_ratio >= 1, f"`gap_ratio` must be at least 1. Got {self.gap_ratio=}.")
+        check(0 <= self.missing < 1, f"`missing` is a share in [0, 1). Got {self.missing=}.")
+        check(self.measurement >= 0, f"`measurement` must not be negative. Got {self.measurement=}.")
+
+
+if TYPE_CHECKING:
+    TaskConfig = Any  # which one it is, only its recipe and its task know
+else:
+    TaskConfig = Union[BranchingConfig, KnownSDEConfig]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One run: data, model, training, evaluation."""
 
     name: str
     """Name of the recipe."""
-    task: BranchingConfig
+    task: TaskConfig
     """The data and how it is scored."""
     model: ModelConfig
     """The model."""

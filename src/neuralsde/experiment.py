@@ -17,14 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.config import Experiment
+from neuralsde.config import BranchingConfig, Experiment, KnownSDEConfig
 from neuralsde.files import writable_folder
 from neuralsde.models import build, load
 from neuralsde.records import save_yaml, to_dict
 from neuralsde.sequence import SequenceModel
-from neuralsde.tasks import branching
+from neuralsde.tasks import branching, known_sdes
 from neuralsde.train import fit
 
+TASKS: dict[type, Any] = {BranchingConfig: branching, KnownSDEConfig: known_sdes}
+"""Modules with `data(config, seed)` and `assess(model, config, seed=…)`."""
 NUM_KEPT = 200
 """Scored paths kept in the run folder."""
 
@@ -83,7 +85,8 @@ def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *
             raise ValueError(f"{folder} already holds a run. Pass --resume to go on with it, or another --output.")
         if not (folder / "checkpoints").exists():  # a resumed run keeps its record: fit may yet refuse the changes
             save_yaml(experiment, folder / "config.yaml")
-    data = branching.data(experiment.task)
+    task = TASKS[type(experiment.task)]
+    data = task.data(experiment.task, experiment.train.seed)
     model = build(experiment.model, data.transitions(lag=experiment.task.lag), seed=experiment.train.seed)
     began = time.perf_counter()
     fit(model, data, config=experiment.train, run_dir=folder, resume=resume)
@@ -91,20 +94,16 @@ def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *
     scores, paths = evaluate(model, experiment)
     results = scores | {"train_seconds": round(seconds, 2)}
     if folder is not None:
-        np.savez_compressed(folder / "paths.npz", paths=paths[:NUM_KEPT].numpy())
+        if paths is not None:
+            np.savez_compressed(folder / "paths.npz", paths=paths[:NUM_KEPT].numpy())
         model.save_pretrained(folder / "model")
         write_results(folder / "results.json", {"experiment": to_dict(experiment), **provenance(), "scores": results})
     return Outcome(model, results)
 
 
-def evaluate(model: SequenceModel, experiment: Experiment) -> tuple[dict[str, Any], Tensor]:
-    """The task's scores of a trained model, and the paths that were scored."""
-    began = time.perf_counter()
-    paths = branching.draw(model, experiment.task, seed=experiment.train.seed)
-    seconds = time.perf_counter() - began
-    scores = branching.evaluate(paths, experiment.task)
-    counts = {"num_paths": len(paths), "network_passes": sum(model.nfe.values()), "sample_seconds": round(seconds, 2)}
-    return scores | counts, paths
+def evaluate(model: SequenceModel, experiment: Experiment) -> tuple[dict[str, Any], Tensor | None]:
+    """The task's scores of a trained model, and the paths that were scored, where it keeps them."""
+    return TASKS[type(experiment.task)].assess(model, experiment.task, seed=experiment.train.seed)
 
 
 def load_run(run_dir: str | os.PathLike[str]) -> tuple[SequenceModel, Experiment]:

@@ -142,7 +142,11 @@ class NeuralSDE(GaussianSteps):
         return groups | ({"measurement": [self.log_error]} if self.config.measurement else {})
 
     def trained_fields(self, state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.flow(state, condition), torch.exp(self.log_diffusion(state, condition))
+        g = torch.exp(self.log_diffusion(state, condition))
+        if self.config.by_likelihood:
+            return self.flow(state, condition), g
+        with torch.no_grad(), evaluating(self.nets):  # the flow has its own loss: g is fitted to the drift it gives
+            return self.drift_and_diffusion(state, condition)[0], g
 
     def drift_and_diffusion(self, state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
         sampler = Sampler(correction=self.sampler.correction)
@@ -155,10 +159,7 @@ class NeuralSDE(GaussianSteps):
     # Training (alg:neural_sde)
 
     def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
-        """The losses of flow, diffusion and denoiser at one noisy interpolated state; their gradients do not mix.
-
-        With `transition="moments"` and start states, flow and diffusion share one: the likelihood of the step.
-        """
+        """The losses of flow, diffusion and denoiser at one noisy interpolated state; their gradients do not mix."""
         config, dt = self.config, self.scale.steps(batch.dt)
         now = self.scale.states(batch.history)
         after = torch.cat([now[:, 1:], self.scale.states(batch.next)[:, None]], dim=1)
@@ -167,23 +168,31 @@ class NeuralSDE(GaussianSteps):
         start, tau = noise.uniform(0, (2,), stream=1).float().unbind(1)
         tau = torch.where(start <= config.start_probability, 0.0, tau).reshape(-1, *[1] * (now.ndim - 1))
         eps = noise.normal(0, tuple(now.shape[1:]))
-        x = torch.lerp(now, after, tau) + self.sigma * eps
+        x = torch.lerp(now, after, tau)
         condition = self._condition(batch.context, (batch.time + tau.flatten() * batch.dt) / self.scale.step)
+        if config.interpolation == "bridge":  # x_τ then has the law of the path, which the straight line narrows
+            with torch.no_grad(), evaluating(self.nets):
+                spread = torch.exp(self.log_diffusion(x, condition)) * ((tau * (1 - tau))[:, -1] * dt).sqrt()
+            x[:, -1] += spread * noise.normal(0, self.scale.shape, stream=2)
+        x = x + self.sigma * eps
 
         # Flow. Δx is that of the clean states: a noisy one would add σ²/Δt to g²
         losses = {}
         target = (after[:, -1] - now[:, -1]) / dt
-        if config.by_likelihood:
+        if config.by_likelihood:  # flow and diffusion together, by the law of the whole step
             losses["likelihood"] = self.likelihood_loss(batch, now if config.measurement else x, target * dt)
         else:
-            log_g = self.log_diffusion(x, condition) if config.diffusion else None
+            fits = config.diffusion and (config.transition == "euler" or config.flow_loss == "nll")
+            log_g = self.log_diffusion(x, condition) if fits else None
             r = self.flow(x, condition) - target
             if config.flow_loss == "nll" and log_g is not None:
                 losses["flow"] = flow_nll(r, dt, log_g)
             else:
                 losses["flow"] = flow_mse(r, dt) if config.flow_loss == "mse" else flow_log(r, config.delta)
             # Diffusion, on residuals without dropout
-            if log_g is not None:
+            if config.transition == "moments":
+                losses["diffusion"] = self.likelihood_loss(batch, now, target * dt)
+            elif log_g is not None:
                 if self.training and has_dropout(self.nets["flow"]):
                     with torch.no_grad(), evaluating(self.nets):
                         r = self.flow(x, condition) - target

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,14 +23,9 @@ MAX_DIMENSIONS = 32
 """Features up to which the points and the covariance are affordable."""
 
 
-@runtime_checkable
-class Fields(Protocol):
-    """Drift and diffusion (N, d) when a share of the gap has passed.
-
-    The N states belong, in order, to the rows of the batch, each repeated equally often.
-    """
-
-    def __call__(self, x: Tensor, share: float) -> tuple[Tensor, Tensor]: ...
+Fields = Callable[[Tensor, float], tuple[Tensor, Tensor]]
+"""Drift and diffusion (N, d) of N states when a share of the gap has passed; the states belong, in order, to the rows of
+the batch, each repeated equally often."""
 
 
 def propagate(

@@ -7,6 +7,8 @@ angles and runs for another 55. There is no noise: the data are as many polyline
 from __future__ import annotations
 
 import math
+import time
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -46,8 +48,8 @@ def truth(config: BranchingConfig) -> Float[Tensor, "K T 2"]:
     return torch.stack([x, after * angle.sin()], dim=-1)
 
 
-def data(config: BranchingConfig) -> Trajectories:
-    """The training paths."""
+def data(config: BranchingConfig, seed: int = 0) -> Trajectories:
+    """The training paths: the same for every seed."""
     return Trajectories.from_arrays(truth(config).repeat(config.paths_per_branch, 1, 1), times(config))
 
 
@@ -111,3 +113,12 @@ def evaluate(paths: Float[Tensor, "N T 2"], config: BranchingConfig) -> dict[str
         "fork_offset": float(offset.mean()) if len(offset) else math.nan,
         "end_error": float((paths[:, -1, None] - ends).norm(dim=-1).amin(1).mean()),
     }
+
+
+def assess(model: SequenceModel, config: BranchingConfig, *, seed: int = 0) -> tuple[dict[str, Any], Tensor]:
+    """The scores of a model with what they cost, and the paths that were scored."""
+    began = time.perf_counter()
+    paths = draw(model, config, seed=seed)
+    seconds = time.perf_counter() - began
+    counts = {"num_paths": len(paths), "network_passes": sum(model.nfe.values()), "sample_seconds": round(seconds, 2)}
+    return evaluate(paths, config) | counts, paths

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-FINE = 1 / 512
-"""Longest step of the reference simulation, in units of a system's time scale."""
+FINE = 1 / 256
+"""Longest step of the reference simulation, in units of a system's time scale; eight times as much on the way to its start."""
 
 Field = Callable[[Tensor], Tensor]
 
@@ -49,19 +49,19 @@ class System:
     exact_log_prob: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
     def simulate(
-        self, x: Float[Tensor, "P d"], times: Float[Tensor, "P T"], rng: np.random.Generator
+        self, x: Float[Tensor, "P d"], times: Float[Tensor, "P T"], rng: np.random.Generator, *, fine: float = FINE
     ) -> Float[Tensor, "P T d"]:
         """States at the given times; x is the state at the first of them."""
         out, x = [x], x.double()
         for gap in times.double().diff(dim=1).unbind(1):
-            x = self._advance(x, gap[:, None], rng)
+            x = self._advance(x, gap[:, None], rng, fine)
             out.append(x)
         return torch.stack(out, dim=1)
 
-    def _advance(self, x: Tensor, dt: Tensor, rng: np.random.Generator) -> Tensor:
+    def _advance(self, x: Tensor, dt: Tensor, rng: np.random.Generator, fine: float) -> Tensor:
         if self.transition is not None:
             return self.transition(x, dt, rng)
-        num = max(1, math.ceil(float(dt.max()) / (FINE * self.time_scale) - 1e-9))
+        num = max(1, math.ceil(float(dt.max()) / (fine * self.time_scale) - 1e-9))
         h, g = dt / num, self.diffusion(x)  # the noise is additive
         for _ in range(num):
             noise = g * h.sqrt() * _normal(rng, x)
@@ -74,7 +74,8 @@ class System:
         x = torch.from_numpy(self.start(num, rng))
         if self.burn_in == 0:
             return x
-        return self.simulate(x, torch.tensor([[0.0, self.burn_in]]).expand(num, 2), rng)[:, 1]
+        times = torch.tensor([[0.0, self.burn_in]]).expand(num, 2)
+        return self.simulate(x, times, rng, fine=8 * FINE)[:, 1]
 
     def log_prob(
         self, x: Float[Tensor, "N d"], y: Float[Tensor, "N d"], dt: Float[Tensor, " N"], *, seed: int = 0
@@ -315,7 +316,7 @@ def lorenz(s: float = math.sqrt(6)) -> System:
         drift=lambda x: basis(x) @ torch.tensor(true, dtype=x.dtype),
         diffusion=_const(s, s, s),
         start=lambda n, rng: rng.standard_normal((n, 3)) + np.array([0.0, 0.0, 25.0]),
-        burn_in=5.0,
+        burn_in=15.0,
         basis=basis,
         coefficients=true,
         time_scale=0.25,

@@ -1,0 +1,191 @@
+"""SDEs whose truth is known: is the learned one it, and are its forecasts calibrated?
+
+Errors of the fields are weighted by the data: the root mean square of the error over held-out states, over that of the
+truth, each dimension in units of its standard deviation. `parametric` fits the coefficients of the true family to the
+same data by maximum likelihood: no estimator without that knowledge can be expected to do better.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from neuralsde.config import KnownSDEConfig, Sampler
+from neuralsde.metrics.forecast import energy_distance, interval_coverage, mean_ci, wasserstein_1d
+from neuralsde.moments import log_density, propagate
+from neuralsde.sequence import SequenceModel, Transition
+from neuralsde.tasks.systems import SYSTEMS, System
+from neuralsde.trajectories import Trajectories
+
+HELD_OUT = 1_000_000
+"""Offset of the seeds of held-out paths."""
+NUM_STATES, NUM_PAIRS, NUM_LAW = 20_000, 4_000, 4_000
+LEADS = (1, 10, 100)
+"""Steps after which laws are compared."""
+COVERAGE_LEADS = (1, 5, 20)
+"""Steps after which forecasts are checked."""
+NUM_SAMPLES = 39
+"""Paths per forecast: both bands then end exactly on samples."""
+STATIONARY_TIME = 10.0
+
+
+def system(config: KnownSDEConfig) -> System:
+    """The SDE of the task."""
+    return SYSTEMS[config.system]()
+
+
+def _stamps(num_paths: int, num_steps: int, config: KnownSDEConfig, rng: np.random.Generator) -> Float[Tensor, "P T"]:
+    mean = config.dt or system(config).dt
+    gaps = np.full((num_paths, num_steps), mean)
+    if config.gap_ratio > 1:
+        share = math.log(config.gap_ratio)
+        gaps = np.exp(share * rng.random((num_paths, num_steps))) * mean * share / (config.gap_ratio - 1)
+    times = np.concatenate([np.zeros((num_paths, 1)), gaps.cumsum(1)], axis=1)
+    return torch.from_numpy(times)
+
+
+def data(config: KnownSDEConfig, seed: int = 0) -> Trajectories:
+    """The training paths."""
+    truth, rng = system(config), np.random.default_rng(seed)
+    num_paths = max(1, round(config.num_transitions / truth.path_steps))
+    times = _stamps(num_paths, math.ceil(config.num_transitions / num_paths), config, rng)
+    states = truth.simulate(truth.first_states(num_paths, rng), times, rng)
+    if config.measurement > 0:
+        size = config.measurement * truth.diffusion(states.flatten(0, 1)).mean(0) * math.sqrt(config.dt or truth.dt)
+        states = states + size * torch.from_numpy(rng.standard_normal(tuple(states.shape)))
+    if config.missing > 0:
+        states = states.where(torch.from_numpy(rng.random(tuple(states.shape)) >= config.missing), math.nan)
+    return Trajectories.from_arrays(list(states.numpy()), list(times.numpy()), missing=config.missing > 0)
+
+
+def _held_out(config: KnownSDEConfig, num: int, seed: int) -> tuple[System, Float[Tensor, "N d"], np.random.Generator]:
+    """States that paths visit, spread over their length as in the training data."""
+    truth, rng = system(config), np.random.default_rng(HELD_OUT + seed)
+    x = truth.first_states(num, rng)
+    if not truth.stationary:
+        ages = torch.from_numpy(rng.integers(0, truth.path_steps, num)) * (config.dt or truth.dt)
+        x = truth.simulate(x, torch.stack([torch.zeros_like(ages), ages + 1e-9], dim=1), rng)[:, 1]
+    return truth, x, rng
+
+
+def field_errors(model: Any, config: KnownSDEConfig, seed: int = 0) -> dict[str, float]:
+    """Relative errors of drift and diffusion."""
+    truth, x, _ = _held_out(config, NUM_STATES, seed)
+    f, g = (v.double().cpu() for v in model.fields(x.float()))
+    unit = x.std(0)
+    return {
+        "drift_error": _relative(f, truth.drift(x), unit),
+        "diffusion_error": _relative(g, truth.diffusion(x), unit),
+    }
+
+
+def _relative(got: Tensor, true: Tensor, unit: Tensor) -> float:
+    return float(((got - true) / unit).square().mean().sqrt() / (true / unit).square().mean().sqrt())
+
+
+def excess_nll(model: SequenceModel, config: KnownSDEConfig, seed: int = 0) -> dict[str, Any]:
+    """Negative log-likelihood over that of the truth, in nats per dimension and transition, with the stamps of the task."""
+    truth, x, rng = _held_out(config, NUM_PAIRS, seed)
+    times = _stamps(len(x), 1, config, rng)
+    y, dt = truth.simulate(x, times, rng)[:, 1], times[:, 1]
+    pairs = Transition(x.float()[:, None], y.float(), dt.float(), torch.zeros(len(x)))
+    device = model.scale.mean.device
+    ours = model.log_prob(pairs.to(device)).double().cpu()
+    excess = mean_ci((truth.log_prob(x, y, dt, seed=seed) - ours) / truth.dim)
+    return {"excess_nll": excess["mean"], "excess_nll_half_width": excess["ci95"]}
+
+
+def laws(model: SequenceModel, config: KnownSDEConfig, sampler: Sampler, seed: int = 0) -> dict[str, Any]:
+    """Distances of the laws some steps after held-out states: energy distance, and Wasserstein per dimension, in stds.
+
+    The `floor` is the same distance between two sets of true paths.
+    """
+    truth, x, rng = _held_out(config, NUM_LAW, seed)
+    step = config.dt or truth.dt
+    leads = [k * step for k in LEADS] + ([STATIONARY_TIME * truth.time_scale] if truth.stationary else [])
+    times = torch.tensor([0.0, *sorted(leads)], dtype=torch.float64)
+    paths = (
+        model.sample(x.float(), times, sampler=sampler, rng=torch.Generator().manual_seed(seed))[:, 0].double().cpu()
+    )
+    true, other = (truth.simulate(x, times[None].expand(len(x), -1), rng) for _ in range(2))
+    unit, out = x.std(0), {}
+    for name, lead in zip([*(f"{k}_steps" for k in LEADS), "stationary"], leads):
+        k = int((times - lead).abs().argmin())
+        for key, law in (("", paths), ("_floor", other)):
+            a, b = law[:, k] / unit, true[:, k] / unit
+            out[f"energy_{name}{key}"] = float(energy_distance(a, b))
+            out[f"wasserstein_{name}{key}"] = float(np.mean([float(wasserstein_1d(*ab)) for ab in zip(a.T, b.T)]))
+    return out
+
+
+def coverage(model: SequenceModel, config: KnownSDEConfig, sampler: Sampler, seed: int = 0) -> dict[str, Any]:
+    """Share of held-out paths within the central 80 % and 95 % bands, over lead times and dimensions."""
+    truth, x, rng = _held_out(config, config.num_forecasts, seed + 1)
+    times = torch.tensor([0.0, *(k * (config.dt or truth.dt) for k in COVERAGE_LEADS)], dtype=torch.float64)
+    true = truth.simulate(x, times[None].expand(len(x), -1), rng)[:, 1:]
+    rng_ = torch.Generator().manual_seed(seed)
+    paths = model.sample(x.float(), times, num_paths=NUM_SAMPLES, sampler=sampler, rng=rng_)[:, :, 1:].cpu()
+    out: dict[str, Any] = {"num_forecasts": len(x)}
+    for level in (0.8, 0.95):
+        inside = interval_coverage(paths.movedim(1, 0), true.float(), level).double()
+        value = mean_ci(inside.flatten(1).mean(1))
+        out[f"coverage_{100 * level:.0f}"] = value["mean"]
+        out[f"coverage_{100 * level:.0f}_half_width"] = value["ci95"]
+        out[f"coverage_{100 * level:.0f}_by_lead"] = inside.mean((0, 2)).tolist()
+    return out
+
+
+def parametric(paths: Trajectories, config: KnownSDEConfig, *, seed: int = 0) -> dict[str, float]:
+    """Errors of the true family, fitted to the same paths: the coefficients of its drift, and one factor on g per dimension."""
+    truth = system(config)
+    pairs = paths.transitions().spread(config.num_transitions)
+    x, y, dt = pairs.history[:, -1].double(), pairs.next.double(), pairs.dt.double()[:, None]
+    theta = torch.zeros(len(truth.coefficients), dtype=torch.float64, requires_grad=True)
+    log_g = torch.zeros(truth.dim, dtype=torch.float64, requires_grad=True)
+
+    def fields(u: Tensor, share: float) -> tuple[Tensor, Tensor]:
+        return truth.basis(u) @ (scale * theta), truth.diffusion(u) * log_g.exp()
+
+    # Least squares gives a start and the size of each coefficient, the likelihood the estimate
+    b = truth.basis(x) * dt[..., None] / truth.diffusion(x)[..., None] / dt.sqrt()[..., None]
+    r = (y - x) / truth.diffusion(x) / dt.sqrt()
+    flat = b.reshape(-1, b.shape[-1])
+    gram = flat.T @ flat
+    scale = gram.diagonal().rsqrt() * 100
+    theta.data.copy_(torch.linalg.solve(gram, flat.T @ r.reshape(-1)) / scale)
+    optimiser = torch.optim.LBFGS([theta, log_g], max_iter=15, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        mean, cov = propagate(fields, x, dt, 1)
+        loss = -log_density(y - mean, cov).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimiser.step(closure)
+    _, states, _ = _held_out(config, NUM_STATES, seed)
+    with torch.no_grad():
+        f, g = fields(states, 0.0)
+    unit = states.std(0)
+    return {
+        "parametric_drift_error": _relative(f, truth.drift(states), unit),
+        "parametric_diffusion_error": _relative(g, truth.diffusion(states), unit),
+    }
+
+
+def assess(model: SequenceModel, config: KnownSDEConfig, *, seed: int = 0) -> tuple[dict[str, Any], None]:
+    """All scores of a model: fields, likelihood, laws, coverage."""
+    scores = {
+        **field_errors(model, config, seed),
+        **excess_nll(model, config, seed),
+        **laws(model, config, model.sampler, seed),
+        **coverage(model, config, model.sampler, seed),
+    }
+    if config.reference:
+        scores |= parametric(data(config, seed), config, seed=seed)
+    return scores, None
