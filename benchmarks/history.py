@@ -1,0 +1,129 @@
+"""Does a long memory pay? Noisy positions of an oscillator whose velocity and frequency are hidden.
+
+Each path has a frequency of its own, so that the past tells more the longer it is. All is linear and Gaussian given the
+frequency: the best possible likelihood of an observation given any number of slots is known, and nets are scored by how
+far they stay below it, on held-out paths, in nats per observation.
+
+python benchmarks/history.py --output results/history.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import os
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+
+import neuralsde as nsde
+from neuralsde.compare import summarise
+from neuralsde.config import HistoryConfig, MLPConfig, NetConfig
+from neuralsde.experiment import provenance, write_results
+from neuralsde.records import to_dict
+
+DAMPING, MEASUREMENT, DT, LENGTH = 0.1, 0.1, 0.2, 100
+LOWEST, HIGHEST = 1.0, 3.0
+"""Frequencies are uniform between them; positions have unit variance."""
+SLOTS, NUM_HELD_OUT = 16, 300
+NETS: dict[str, tuple[int, NetConfig]] = {
+    "1 slot, perceptron": (1, MLPConfig()),
+    "2 slots, perceptron": (2, MLPConfig()),
+    "16 slots, perceptron": (SLOTS, MLPConfig()),
+    "16 slots, small perceptron": (SLOTS, MLPConfig(width=64, depth=2)),
+    "16 slots, GRU": (SLOTS, HistoryConfig(encoder="gru")),
+    "16 slots, transformer": (SLOTS, HistoryConfig(encoder="transformer")),
+}
+
+
+def covariance(frequency: np.ndarray, num: int) -> np.ndarray:
+    """Of `num` consecutive observations, for each frequency."""
+    lag = DT * np.abs(np.subtract.outer(np.arange(num), np.arange(num)))
+    w = np.sqrt(frequency**2 - DAMPING**2 / 4)[:, None, None]
+    positions = np.exp(-DAMPING * lag / 2) * (np.cos(w * lag) + DAMPING / (2 * w) * np.sin(w * lag))
+    return positions + MEASUREMENT**2 * np.eye(num)
+
+
+def simulate(rng: np.random.Generator, num_paths: int) -> nsde.Trajectories:
+    """Draw paths from their exact law."""
+    root = np.linalg.cholesky(covariance(rng.uniform(LOWEST, HIGHEST, num_paths), LENGTH))
+    return nsde.Trajectories.from_arrays(root @ rng.standard_normal((num_paths, LENGTH, 1)), dt=DT)
+
+
+def optimum(windows: np.ndarray, num_frequencies: int = 200) -> np.ndarray:
+    """log p(last | the others) of windows (N, T), with the frequency integrated out."""
+    grid = LOWEST + (np.arange(num_frequencies) + 0.5) * (HIGHEST - LOWEST) / num_frequencies
+    before = now = np.full(len(windows), -np.inf)
+    for root in np.linalg.cholesky(covariance(grid, windows.shape[1])):
+        z = np.linalg.solve(root, windows.T)
+        terms = -0.5 * z**2 - np.log(np.diag(root))[:, None] - 0.5 * np.log(2 * np.pi)
+        before, now = np.logaddexp(before, terms[:-1].sum(0)), np.logaddexp(now, terms.sum(0))
+    return now - before
+
+
+def work(label: str, num_paths: int, seed: int, steps: int) -> dict[str, Any]:
+    """Train one net and score it on paths it has not seen."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    history, net = NETS[label]
+    rng = np.random.default_rng(seed)
+    held_out, train = simulate(rng, NUM_HELD_OUT), simulate(rng, num_paths)
+    batch = held_out.transitions(history=SLOTS).spread(10**6)
+    model = nsde.NeuralSDE.for_data(train, history=history, net=net, noise=0.0, denoiser=False, seed=seed)
+    began = time.perf_counter()
+    nsde.fit(model, train, steps=steps, batch_size=256, seed=seed, progress=False, cpu=True)
+    seconds = time.perf_counter() - began
+    log_prob = model.log_prob(replace(batch, history=batch.history[:, -history:])).double().numpy()
+    windows = torch.cat([batch.history[..., 0], batch.next], dim=1).double().numpy()
+    scores = {
+        "num_paths": NUM_HELD_OUT,
+        "log_prob": float(log_prob.mean()),
+        "below_optimum": float((optimum(windows) - log_prob).mean()),
+        "below_optimum_of_its_slots": float((optimum(windows[:, -history - 1 :]) - log_prob).mean()),
+        "seconds": round(seconds, 1),
+        "parameters": sum(p.numel() for p in model.nets["flow"].parameters()),
+    }
+    return {"label": f"{label}, {num_paths} paths", "seed": seed, "net": to_dict(net), "scores": scores}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output", type=Path, default=Path("results/history.json"))
+    parser.add_argument("--num-seeds", type=int, default=3)
+    parser.add_argument("--num-workers", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=2_000)
+    args = parser.parse_args()
+    jobs = list(itertools.product(reversed(NETS), (500, 50), range(args.num_seeds)))
+    runs = []
+    with ProcessPoolExecutor(args.num_workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(work, *job, args.steps) for job in jobs]):
+            run = future.result()
+            runs.append(run)
+            print(f"[{len(runs)}/{len(jobs)}] {run['label']}, seed {run['seed']}: {run['scores']}", flush=True)
+    labels = [f"{label}, {num} paths" for num in (50, 500) for label in NETS]
+    runs.sort(key=lambda r: (labels.index(r["label"]), r["seed"]))
+    values = {
+        "unit": "nats per observation, held out; below the best possible likelihood given 16 slots",
+        "observations_per_path": LENGTH,
+        "steps": args.steps,
+        "summary": {label: summarise([r for r in runs if r["label"] == label]) for label in labels},
+        "runs": runs,
+    }
+    torch.set_num_threads(1)
+    write_results(args.output, {**provenance(), **values})
+    for label, row in values["summary"].items():
+        below = row["below_optimum"]
+        print(f"{label:40} {below['mean']:.3f} ± {below['ci95'] or 0:.3f} below the optimum")
+
+
+if __name__ == "__main__":
+    main()
