@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.cli_forecast import score_table, show_score, verdict
+from neuralsde.forecast_report import score_table, show_score, verdict
 from neuralsde.skill import evaluate_forecasts
 from test_cli import call, fails
 from test_skill import walk_model, walks

@@ -7,17 +7,14 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-if TYPE_CHECKING:
-    import numpy as np
+from neuralsde.forecast_report import MAX_FANS, draw_fans, save_figures, score_table, show_time
 
-    from neuralsde.forecast import Forecasts
-    from neuralsde.plots import Fan
+if TYPE_CHECKING:
     from neuralsde.sequence import SequenceModel
     from neuralsde.tables import Table
     from neuralsde.trajectories import Trajectories
@@ -26,8 +23,6 @@ DEFAULT_STEPS = 20
 """Training steps in a horizon that was not asked for."""
 ENOUGH_FORECASTS = 100
 """Forecasts that are scored, where it was not said how many."""
-MAX_FANS, MAX_ROWS = 3, 6
-"""Forecasts and features in a fan chart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +124,7 @@ class Forecast(TableOptions):
                         writer.writerow([table.ids[path], show_time(table, time), name, *values])
         print(f"Wrote forecasts of {len(made.path)} path(s), {horizon:g} ahead, to {self.output}.")
         if self.plot is not None:
-            draw_fans(made, table.data, table, list(range(min(MAX_FANS, len(made.path)))), self.plot)
+            draw_fans(made, table, list(range(min(MAX_FANS, len(made.path)))), self.plot)
             print(f"Wrote {self.plot}")
 
 
@@ -172,7 +167,6 @@ class Evaluate(TableOptions):
         print(json.dumps(evaluate(model, dataclasses.replace(experiment, task=task, train=train))[0], indent=1))
 
     def _score_table(self, file: Path) -> None:
-        from neuralsde import plots
         from neuralsde.experiment import provenance, write_results
         from neuralsde.files import writable_folder
         from neuralsde.forecast import forecasts
@@ -199,124 +193,10 @@ class Evaluate(TableOptions):
         record = {"model": str(self.model), "data": table.report.to_dict(), **provenance(), "scores": scores}
         write_results(folder / "results.json", record)
         print(f"Wrote {folder / 'results.json'}")
-        if find_spec("matplotlib") is None:
-            print("No figures: they need matplotlib, pip install 'neuralsde[plots]'.")
-            return
-        num = min(MAX_FANS, len(made.path))
-        chosen = [(2 * k + 1) * len(made.path) // (2 * num) for k in range(num)]
-        draw_fans(made, data, table, chosen, folder / "fans.png")
-        plots.calibration(scores).savefig(folder / "calibration.png")
-        print(f"Wrote {folder / 'fans.png'}, {folder / 'calibration.png'}")
+        figures = save_figures(made, scores, table, folder)
+        print(f"Wrote {', '.join(map(str, figures))}" if figures else "No figures: pip install 'neuralsde[plots]'.")
 
 
 def _longest(data: Trajectories) -> float:
     ends = data.lengths.cumsum(0)
     return float((data.times[ends - 1] - data.times[ends - data.lengths]).max())
-
-
-def show_time(table: Table, time: float) -> str:
-    """A time as the table writes it: a date, or a number."""
-    return table.time.date(time) if table.time.kind == "dates" else f"{time:.10g}"
-
-
-def _short_time(table: Table, time: float) -> str:
-    return show_time(table, time)[:19].replace("T", " ") if table.time.kind == "dates" else f"{time:.4g}"
-
-
-def draw_fans(made: Forecasts, data: Trajectories, table: Table, chosen: list[int], output: Path) -> None:
-    """A fan chart of the chosen forecasts, of the first features."""
-    from neuralsde import plots
-
-    unit = table.time.unit
-    label = "time" if unit is None else f"time ({unit})"
-    titles = [f"{table.ids[int(made.path[b])]}, from {_short_time(table, float(made.origin[b]))}" for b in chosen]
-    fans = [_fan(made, data, b, title) for b, title in zip(chosen, titles)]
-    plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label).savefig(output)
-
-
-def _fan(made: Forecasts, data: Trajectories, b: int, title: str) -> Fan:
-    """One forecast with a past as long as its horizon, or of ten observations."""
-    import numpy as np
-
-    from neuralsde.plots import Fan
-
-    first = int(data.lengths[: int(made.path[b])].sum())
-    stamps = data.times[first : first + int(data.lengths[int(made.path[b])])].numpy()
-    origin = int(np.searchsorted(stamps, float(made.origin[b])))
-    begin = min(int(np.searchsorted(stamps, float(made.origin[b] - made.lead[b].max()))), max(0, origin - 10))
-    rows = slice(first + begin, first + origin + 1)
-    past = data.states[rows].flatten(1).numpy().copy()
-    if data.observed is not None:
-        past[~data.observed[rows].flatten(1).numpy()] = np.nan
-    past[-1] = made.start[b].flatten().numpy()
-    known = made.mask[b].flatten(1)
-    shown = known.any(1) if bool(known.any()) else ~known.any(1)
-    truth: np.ndarray = made.truth[b].flatten(1).where(known, math.nan)[shown].numpy()
-    return Fan(
-        title=title,
-        past_times=stamps[begin : origin + 1],
-        past=past,
-        times=made.times[b][shown].numpy(),
-        samples=made.samples[b][:, shown].flatten(2).numpy(),
-        truth=truth,
-    )
-
-
-def score_table(scores: dict[str, Any]) -> str:
-    """The scores in words and aligned columns."""
-    laws = {"model": scores, **scores["references"]}
-    unit = {"path": "paths", "origin": "forecasts of the one path"}[scores["independent"]]
-    lines = [
-        f"{scores['num_origins']} forecasts from {scores['num_series']} path(s), up to {scores['horizon']:.4g} ahead, "
-        f"{scores['num_paths']} samples each; ± is a 95 % interval over {unit}.",
-        "",
-        f"{'':24}" + "".join(f"{name.replace('_', ' '):>20}" for name in laws),
-    ]
-    rows = {
-        "NLL per observation": [scores["nll"], None, None],
-        "CRPS": [law["crps"] for law in laws.values()],
-        "energy score": [law["energy_score"] for law in laws.values()],
-        "RMSE of the mean": [law["rmse"] for law in laws.values()],
-    }
-    for level in scores["coverage"]:
-        rows[f"coverage of {100 * float(level):g} %"] = [law["coverage"][level] for law in laws.values()]
-    for level in scores["width"]:
-        rows[f"width of {100 * float(level):g} %"] = [law["width"][level] for law in laws.values()]
-    rows["skill of the model"] = [None, *(law["skill"] for law in scores["references"].values())]
-    lines += [f"{name:24}" + "".join(f"{show_score(value):>20}" for value in values) for name, values in rows.items()]
-    lines += [
-        "",
-        "CRPS, energy score, RMSE and widths are in standard deviations of the data. By feature, in its units:",
-        "",
-    ]
-    lines += [f"{'':24}{'CRPS':>20}{'RMSE':>20}"]
-    features = zip(scores["features"], scores["crps_by_feature"], scores["rmse_by_feature"])
-    lines += [f"{name[:23]:24}{show_score(a):>20}{show_score(b):>20}" for name, a, b in features]
-    return "\n".join([*lines, "", *verdict(scores)])
-
-
-def show_score(value: dict[str, Any] | None) -> str:
-    """A mean and its interval with the digits that the interval leaves."""
-    if value is None or value["mean"] is None:
-        return "–"
-    mean, half = value["mean"], value["ci95"]
-    size = half if half else abs(mean)
-    digits = 3 if size == 0 else min(8, max(0, 1 - math.floor(math.log10(size))))
-    return f"{mean:.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
-
-
-def verdict(scores: dict[str, Any]) -> list[str]:
-    """What the numbers say, in two sentences."""
-    at = scores["coverage"]["0.8"]
-    off, half = at["mean"] - 0.8, math.inf if at["ci95"] is None else at["ci95"]
-    kind = "no sign of miscalibration" if abs(off) <= half else "too narrow" if off < 0 else "too wide"
-    margin = "" if at["ci95"] is None else f" ± {100 * half:.0f}"
-    lines = [f"80 % intervals hold {100 * at['mean']:.0f}{margin} % of the truths: {kind}."]
-    for name, law in scores["references"].items():
-        skill = law["skill"]
-        if skill["mean"] is None:
-            continue
-        sure = skill["ci95"] is not None and abs(skill["mean"]) > skill["ci95"]
-        word = "no clear difference" if not sure else "better" if skill["mean"] > 0 else "worse"
-        lines.append(f"CRPS against the {name.replace('_', ' ')}: {100 * skill['mean']:+.0f} % skill, {word}.")
-    return lines
