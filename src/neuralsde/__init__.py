@@ -7,9 +7,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from neuralsde.config import MLPConfig, Sampler, TrainConfig
+    from neuralsde.forecast import forecasts, futures
     from neuralsde.method import NeuralSDE
     from neuralsde.models import load
     from neuralsde.sequence import SequenceModel, Transition
+    from neuralsde.skill import evaluate_forecasts
     from neuralsde.train import fit
     from neuralsde.trajectories import Trajectories
 
@@ -21,7 +23,10 @@ _HOME = {
     "TrainConfig": "config",
     "Trajectories": "trajectories",
     "Transition": "sequence",
+    "evaluate_forecasts": "skill",
     "fit": "train",
+    "forecasts": "forecast",
+    "futures": "forecast",
     "load": "models",
 }
 __all__ = [
@@ -33,7 +38,10 @@ __all__ = [
     "Trajectories",
     "Transition",
     "__version__",
+    "evaluate_forecasts",
     "fit",
+    "forecasts",
+    "futures",
     "load",
 ]
 
