@@ -10,7 +10,9 @@ from scipy import stats
 
 import neuralsde as nsde
 from neuralsde import skill
+from neuralsde.config import MLPConfig, RectifiedFlowConfig
 from neuralsde.forecast import forecasts, futures
+from neuralsde.models import build
 from neuralsde.references import climatology, random_walk
 from neuralsde.skill import evaluate_forecasts, negative_log_likelihood, score_forecasts
 from toy_models import field_model
@@ -97,6 +99,15 @@ def test_the_likelihood_is_that_of_each_observation(right):
 def test_no_likelihood_is_none(right):
     flow = field_model((2,), flow=lambda x, c: 0 * x)
     assert negative_log_likelihood(flow, right[1]) is None
+
+
+def test_models_of_any_kind_are_scored(np_rng):
+    """At the step of the data, the only one that the baselines know."""
+    data = walks(np_rng, 10, regular=True)
+    config = RectifiedFlowConfig(net=MLPConfig(width=8, depth=1), target="increment", history=2)
+    model = build(config, data.transitions(history=2))
+    scores = evaluate_forecasts(model, data, horizon=3.0, num_paths=40)
+    assert scores["nll"] is None and scores["crps"]["n"] == 10 * 10 * 2
 
 
 def test_a_random_walk_has_no_skill_over_a_random_walk(right):

@@ -213,13 +213,12 @@ def _carried(data: Trajectories) -> tuple[Float[Tensor, "L *S"], Bool[Tensor, "L
 
 def _observations_ahead(data: Trajectories, horizon: float) -> Int[Tensor, " L"]:
     """How many observations follow each one within the horizon; 0 where the path ends before it."""
-    path = torch.repeat_interleave(torch.arange(len(data)), data.lengths)
-    ends = data.lengths.cumsum(0)
-    since = data.times - data.times[(ends - data.lengths)[path]]
-    line = since + path * (float(since.max()) + 2 * horizon + 1.0)  # one increasing line for all paths
-    slack = 1e-6 * horizon
-    count = torch.searchsorted(line, line + horizon + slack, right=True) - 1 - torch.arange(len(line))
-    return torch.where(since[ends - 1][path] >= since + horizon - slack, count, 0)
+    slack = 1e-6 * horizon  # stamps such as 0.1 k are not exact
+    counts = []
+    for times in data.times.split(data.lengths.tolist()):
+        count = torch.searchsorted(times, times + horizon + slack, right=True) - 1 - torch.arange(len(times))
+        counts.append(torch.where(times[-1] >= times + horizon - slack, count, 0))
+    return torch.cat(counts)
 
 
 def _spread_over_paths(origins: _Origins, per_path: int) -> _Origins:
