@@ -5,12 +5,15 @@ frequency: the best possible likelihood of an observation given any number of sl
 far they stay below it, on held-out paths, in nats per observation.
 
 python benchmarks/history.py --output results/history.json
+
+Runs that the file already holds are not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import multiprocessing
 import os
 import time
@@ -35,6 +38,8 @@ DAMPING, MEASUREMENT, DT, LENGTH = 0.1, 0.1, 0.2, 100
 LOWEST, HIGHEST = 1.0, 3.0
 """Frequencies are uniform between them; positions have unit variance."""
 SLOTS, NUM_HELD_OUT = 16, 300
+CASES = ((50, 500), (50, 2_000), (500, 2_000))
+"""Paths to learn from, and training steps: little data can be trained on for too long."""
 NETS: dict[str, tuple[int, NetConfig]] = {
     "1 slot, perceptron": (1, MLPConfig()),
     "2 slots, perceptron": (2, MLPConfig()),
@@ -70,7 +75,11 @@ def optimum(windows: np.ndarray, num_frequencies: int = 200) -> np.ndarray:
     return now - before
 
 
-def work(label: str, num_paths: int, seed: int, steps: int) -> dict[str, Any]:
+def row_name(label: str, num_paths: int, steps: int) -> str:
+    return f"{label}; {num_paths} paths, {steps} steps"
+
+
+def work(label: str, num_paths: int, steps: int, seed: int) -> dict[str, Any]:
     """Train one net and score it on paths it has not seen."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -92,7 +101,8 @@ def work(label: str, num_paths: int, seed: int, steps: int) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "parameters": sum(p.numel() for p in model.nets["flow"].parameters()),
     }
-    return {"label": f"{label}, {num_paths} paths", "seed": seed, "net": to_dict(net), "scores": scores}
+    name = row_name(label, num_paths, steps)
+    return {"label": name, "seed": seed, "net": to_dict(net), **provenance(), "scores": scores}
 
 
 def main() -> None:
@@ -100,29 +110,31 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("results/history.json"))
     parser.add_argument("--num-seeds", type=int, default=3)
     parser.add_argument("--num-workers", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=2_000)
     args = parser.parse_args()
-    jobs = list(itertools.product(reversed(NETS), (500, 50), range(args.num_seeds)))
-    runs = []
+    runs = json.loads(args.output.read_text(encoding="utf-8"))["runs"] if args.output.exists() else []
+    kept = {(r["label"], r["seed"]) for r in runs}
+    jobs = [
+        (label, *case, seed)
+        for case, label, seed in itertools.product(CASES, reversed(NETS), range(args.num_seeds))
+        if (row_name(label, *case), seed) not in kept
+    ]
     with ProcessPoolExecutor(args.num_workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(work, *job, args.steps) for job in jobs]):
+        for k, future in enumerate(as_completed([pool.submit(work, *job) for job in jobs]), 1):
             run = future.result()
             runs.append(run)
-            print(f"[{len(runs)}/{len(jobs)}] {run['label']}, seed {run['seed']}: {run['scores']}", flush=True)
-    labels = [f"{label}, {num} paths" for num in (50, 500) for label in NETS]
-    runs.sort(key=lambda r: (labels.index(r["label"]), r["seed"]))
+            print(f"[{k}/{len(jobs)}] {run['label']}, seed {run['seed']}: {run['scores']}", flush=True)
+    names = [row_name(label, *case) for case in CASES for label in NETS]
+    runs.sort(key=lambda r: (names.index(r["label"]), r["seed"]))
     values = {
         "unit": "nats per observation, held out; below the best possible likelihood given 16 slots",
         "observations_per_path": LENGTH,
-        "steps": args.steps,
-        "summary": {label: summarise([r for r in runs if r["label"] == label]) for label in labels},
+        "summary": {name: summarise([r for r in runs if r["label"] == name]) for name in names},
         "runs": runs,
     }
-    torch.set_num_threads(1)
-    write_results(args.output, {**provenance(), **values})
-    for label, row in values["summary"].items():
+    write_results(args.output, values)
+    for name, row in values["summary"].items():
         below = row["below_optimum"]
-        print(f"{label:40} {below['mean']:.3f} ± {below['ci95'] or 0:.3f} below the optimum")
+        print(f"{name:55} {below['mean']:.3f} ± {below['ci95'] or 0:.3f} below the optimum")
 
 
 if __name__ == "__main__":
