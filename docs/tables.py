@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from neuralsde.compare import table
+from neuralsde import result_tables
 
 ROOT = Path(__file__).parent.parent
 
@@ -22,14 +22,14 @@ def _results(name: str) -> dict:
 
 def branching() -> str:
     """All rows of the branching comparison."""
-    return table(_results("branching.json"))
+    return result_tables.branching(_results("branching.json"))
 
 
 def branching_short() -> str:
     """The rows a newcomer wants to see."""
     values = _results("branching.json")
     short = {k: v for k, v in values["summary"].items() if "paper" not in k and "noisy" not in k}
-    return table({"summary": short})
+    return result_tables.branching({"summary": short})
 
 
 def source() -> str:

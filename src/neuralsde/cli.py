@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 import yaml
 from tyro.conf import Positional
 
 from neuralsde import __version__
-from neuralsde.cli_forecast import Evaluate, Forecast, load_model
+from neuralsde.cli_fit import Fit
+from neuralsde.cli_forecast import Evaluate, Forecast
+from neuralsde.cli_sample import Sample
 from neuralsde.config import Experiment
-from neuralsde.recipes import RECIPES
-from neuralsde.recipes import branching as branching_recipes
+from neuralsde.recipes import COMPARISONS, RECIPES
 from neuralsde.records import RunError, load_yaml, to_dict
 
 OVERVIEW = """\
@@ -25,7 +25,8 @@ usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
   demo                train the branching experiment on the spot, draw it, write a report
   list                the recipes that `train` knows
   train RECIPE        run one experiment into a folder; --config FILE repeats a run
-  sample MODEL        draw paths from a trained model into a file
+  fit TABLE           learn from a table of yours (.csv, .parquet): model and report
+  sample MODEL        draw paths from a trained model into a file, from a state or from the end of a table's paths
   forecast MODEL      forecast the paths of a table from their last observations
   evaluate MODEL      how good forecasts of a table are; without --data, the scores of a finished run
   compare TASK        all methods and seeds of a task into one results file
@@ -54,13 +55,13 @@ class Demo:
 
     def run(self) -> None:
         """Train, draw, print."""
-        from neuralsde.compare import table
         from neuralsde.demo import run_demo
+        from neuralsde.result_tables import branching
 
         values = run_demo(
             self.output, num_paths=self.num_paths, seed=self.seed, num_workers=self.num_workers, steps=self.steps
         )
-        print(f"\n{table(values)}\n")
+        print(f"\n{branching(values)}\n")
         print(f"Figures: {self.output / 'density.png'}, {self.output / 'ablation.png'}")
         print(f"Report:  {self.output / 'report.html'}")
 
@@ -76,83 +77,34 @@ class List:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Draw paths from a trained model."""
-
-    model: Positional[Path]
-    """Folder written by save_pretrained, or a run folder."""
-    start: tuple[float, ...]
-    """The first state, one number per feature."""
-    stop: float
-    """Last output time."""
-    num_times: int = 101
-    """Output times from 0 to `stop`."""
-    num_paths: int = 100
-    """Paths to draw."""
-    seed: int = 0
-    """Seed of the paths."""
-    substeps: int | None = None
-    """Solver steps per training step, if not the model's."""
-    pull: float | None = None
-    """Contraction towards the data, if not the model's."""
-    output: Path = Path("paths.npz")
-    """Where to write: .npz (arrays times and paths) or .csv (path, time, features)."""
-
-    def run(self) -> None:
-        """Sample and write."""
-        if self.output.suffix not in (".npz", ".csv"):
-            raise ValueError(f"`--output` must end in .npz or .csv. Got {self.output}.")
-        import numpy as np
-        import torch
-
-        model = load_model(self.model)
-        changes: dict[str, Any] = {k: v for k, v in (("substeps", self.substeps), ("pull", self.pull)) if v is not None}
-        sampler = dataclasses.replace(model.sampler, **changes)
-        times = np.linspace(0.0, self.stop, self.num_times)
-        rng = torch.Generator().manual_seed(self.seed)
-        paths = model.sample(list(self.start), times, num_paths=self.num_paths, sampler=sampler, rng=rng)[0].numpy()
-        if self.output.suffix == ".npz":
-            np.savez_compressed(self.output, times=times, paths=paths)
-        else:
-            flat = paths.reshape(*paths.shape[:2], -1)
-            index = np.repeat(np.arange(len(flat)), len(times))
-            rows = np.column_stack([index, np.tile(times, len(flat)), flat.reshape(-1, flat.shape[-1])])
-            names = ",".join(["path", "time", *(f"x{k}" for k in range(flat.shape[-1]))])
-            np.savetxt(
-                self.output, rows, delimiter=",", header=names, comments="", fmt=["%d"] + ["%.8g"] * (rows.shape[1] - 1)
-            )
-        passes = ", ".join(f"{name} {n}" for name, n in model.nfe.items())
-        print(
-            f"Wrote {self.num_paths} paths at {self.num_times} times to {self.output} (network passes per path: {passes})."
-        )
-
-
-@dataclass(frozen=True)
 class Compare:
     """Run every method of a task with several seeds; runs already in the file are kept."""
 
-    task: Positional[Literal["branching"]]
+    task: Positional[Literal["branching", "known-sdes"]]
     """The task."""
-    output: Path = Path("results/branching.json")
-    """Results file."""
+    output: Path | None = None
+    """Results file; default results/TASK.json."""
     num_seeds: int = 5
     """Training seeds 0, 1, …"""
     num_workers: int = 2
     """Runs side by side, one thread each."""
-    only: str | None = None
-    """Only rows whose name contains this text."""
+    only: tuple[str, ...] = ()
+    """Only rows whose name contains one of these texts."""
     fresh: bool = False
     """Run also what the file already holds."""
 
     def run(self) -> None:
         """Run what is missing and print the table."""
-        from neuralsde.compare import compare, table
+        from neuralsde.compare import compare
+        from neuralsde.result_tables import TABLES
 
-        rows = {k: v for k, v in branching_recipes.comparison().items() if self.only is None or self.only in k}
+        all_rows = COMPARISONS[self.task]()
+        rows = {k: v for k, v in all_rows.items() if not self.only or any(text in k for text in self.only)}
         if not rows:
-            raise ValueError(f"No row contains {self.only!r}. Rows: {', '.join(branching_recipes.comparison())}.")
-        values = compare(rows, self.output, num_seeds=self.num_seeds, num_workers=self.num_workers, fresh=self.fresh)
-        print(table(values))
+            raise ValueError(f"No row contains {' or '.join(self.only)!r}. Rows: {'; '.join(all_rows)}.")
+        output = self.output or Path("results") / f"{self.task.replace('-', '_')}.json"
+        values = compare(rows, output, num_seeds=self.num_seeds, num_workers=self.num_workers, fresh=self.fresh)
+        print(TABLES[self.task](values))
 
 
 @dataclass(frozen=True)
@@ -176,6 +128,8 @@ class Plot:
         from neuralsde.tasks import branching
 
         model, experiment = load_run(self.run_dir)
+        if not hasattr(experiment.task, "density"):
+            raise ValueError(f"`nsde plot` draws runs of the branching task. {self.run_dir} holds {experiment.name}.")
         paths = branching.draw(model, experiment.task, num_paths=self.num_paths, seed=self.seed)
         output = self.output or self.run_dir / "paths.png"
         row = f"density {experiment.task.density}"
@@ -237,6 +191,7 @@ def _train(arguments: list[str]) -> None:
 COMMANDS: dict[str, type] = {
     "demo": Demo,
     "list": List,
+    "fit": Fit,
     "sample": Sample,
     "forecast": Forecast,
     "evaluate": Evaluate,

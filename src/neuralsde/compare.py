@@ -25,6 +25,10 @@ T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8
 """Student's t for a two-sided 95 % interval, by degrees of freedom."""
 
 
+COUNTS = ("num_paths", "num_forecasts")
+"""Scores that are sample sizes, the same for every seed."""
+
+
 def _work(label: str, experiment: Experiment, run_dir: str | None) -> tuple[str, Experiment, dict[str, Any]]:
     import torch
 
@@ -86,13 +90,11 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Mean over training seeds with its 95 % interval, and the extremes, of every score."""
     if not runs:
         return {}
-    out: dict[str, Any] = {
-        "num_seeds": len(runs),
-        "seeds": [r["seed"] for r in runs],
-        "num_paths": runs[0]["scores"]["num_paths"],
-    }
-    for key, first in runs[0]["scores"].items():
-        if key == "num_paths":
+    scores = runs[0]["scores"]
+    counts = {k: v for k, v in scores.items() if k in COUNTS}
+    out: dict[str, Any] = {"num_seeds": len(runs), "seeds": [r["seed"] for r in runs], **counts}
+    for key, first in scores.items():
+        if key in counts:
             continue
         if isinstance(first, list):
             out[key] = [_interval([r["scores"][key][i] for r in runs]) for i in range(len(first))]
@@ -109,31 +111,3 @@ def _interval(values: Sequence[float | None]) -> dict[str, float | None]:
     mean, n = statistics.fmean(known), len(known)
     half = T_95.get(n - 1, 1.96) * statistics.stdev(known) / math.sqrt(n) if n > 1 else None
     return {"mean": mean, "ci95": half, "min": min(known), "max": max(known)}
-
-
-def table(values: Mapping[str, Any]) -> str:
-    """The summary of the branching task as a Markdown table."""
-    lines = [
-        "| model | branches taken | neither | distance | fork offset | end error | passes per path |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for label, row in values["summary"].items():
-        if not row:
-            continue
-        shares = " : ".join(f"{b['mean']:.2f}" for b in row["branch_fraction"])
-        first = row["branch_fraction"][0]
-        spread = f" ({first['min']:.2f}–{first['max']:.2f})" if row["num_seeds"] > 1 else ""
-        lines.append(
-            f"| {label} | {shares}{spread} | {100 * row['neither']['mean']:.1f} % "
-            f"| {_show(row['distance'])} | {_show(row['fork_offset'], sign=True)} | {_show(row['end_error'])} "
-            f"| {row['network_passes']['mean']:,.0f} |"
-        )
-    return "\n".join(lines)
-
-
-def _show(value: Mapping[str, float | None], *, sign: bool = False) -> str:
-    mean, half = value["mean"], value.get("ci95")
-    if mean is None:
-        return "–"
-    digits = 4 if abs(mean) < 0.1 and not sign else 3 if abs(mean) < 0.1 else 2
-    return f"{mean:{'+' if sign else ''}.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde import compare, plots
+from neuralsde import compare, plots, result_tables
 from neuralsde.config import BranchingConfig, Sampler
 from neuralsde.experiment import load_run, provenance, write_results
 from neuralsde.files import writable_folder
@@ -107,7 +107,7 @@ def report(folder: Path, values: dict[str, Any], seconds: float) -> str:
     def image(name: str) -> str:
         return base64.b64encode((folder / name).read_bytes()).decode()
 
-    rows = [[c.strip() for c in line.strip("|").split("|")] for line in compare.table(values).splitlines()]
+    rows = [[c.strip() for c in line.strip("|").split("|")] for line in result_tables.branching(values).splitlines()]
     head = "".join(f"<th>{html.escape(c)}</th>" for c in rows[0])
     body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows[2:])
     return f"""<!doctype html>

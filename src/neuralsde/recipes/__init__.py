@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neuralsde.config import Experiment
-from neuralsde.recipes import branching
+from neuralsde.recipes import branching, known_sdes
 
 RECIPES: dict[str, Callable[[], Experiment]] = {
     "branching": branching.neural_sde,
@@ -15,4 +15,12 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "branching-paper": branching.paper,
     "branching-ddim": branching.ddim,
     "branching-rectified-flow": branching.rectified_flow,
+    "known-sde": known_sdes.start,
+    "known-sde-interpolated": known_sdes.interpolated,
+    "known-sde-paper": known_sdes.paper,
 }
+COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
+    "branching": branching.comparison,
+    "known-sdes": known_sdes.comparison,
+}
+"""All rows of a results table, by the task's name."""

@@ -32,6 +32,8 @@ COVERAGE_LEADS = (1, 5, 20)
 NUM_SAMPLES = 39
 """Paths per forecast: both bands then end exactly on samples."""
 STATIONARY_TIME = 10.0
+CHUNK = 50_000
+"""Transitions at once in the fit of the true family."""
 
 
 def system(config: KnownSDEConfig) -> System:
@@ -152,20 +154,27 @@ def parametric(paths: Trajectories, config: KnownSDEConfig, *, seed: int = 0) ->
         return truth.basis(u) @ (scale * theta), truth.diffusion(u) * log_g.exp()
 
     # Least squares gives a start and the size of each coefficient, the likelihood the estimate
-    b = truth.basis(x) * dt[..., None] / truth.diffusion(x)[..., None] / dt.sqrt()[..., None]
-    r = (y - x) / truth.diffusion(x) / dt.sqrt()
-    flat = b.reshape(-1, b.shape[-1])
-    gram = flat.T @ flat
+    parts = list(zip(x.split(CHUNK), y.split(CHUNK), dt.split(CHUNK)))
+    gram: Any = 0
+    moment: Any = 0
+    for u, v, h in parts:
+        weight = 1 / (truth.diffusion(u) * h.sqrt())
+        flat = (truth.basis(u) * (h * weight)[..., None]).flatten(0, 1)
+        gram, moment = gram + flat.T @ flat, moment + flat.T @ ((v - u) * weight).flatten()
     scale = gram.diagonal().rsqrt() * 100
-    theta.data.copy_(torch.linalg.solve(gram, flat.T @ r.reshape(-1)) / scale)
+    theta.data.copy_(torch.linalg.solve(gram, moment) / scale)
     optimiser = torch.optim.LBFGS([theta, log_g], max_iter=15, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+    num_steps = math.ceil(float(dt.max()) / (0.2 * truth.time_scale))
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        mean, cov = propagate(fields, x, dt, 1)
-        loss = -log_density(y - mean, cov).mean()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss
+        total = torch.zeros((), dtype=torch.float64)
+        for u, v, h in parts:
+            mean, cov = propagate(fields, u, h, num_steps)
+            loss = -log_density(v - mean, cov).sum() / len(x)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        return total
 
     optimiser.step(closure)
     _, states, _ = _held_out(config, NUM_STATES, seed)
