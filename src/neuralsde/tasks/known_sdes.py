@@ -151,9 +151,9 @@ def parametric(paths: Trajectories, config: KnownSDEConfig, *, seed: int = 0) ->
     log_g = torch.zeros(truth.dim, dtype=torch.float64, requires_grad=True)
 
     def fields(u: Tensor, share: float) -> tuple[Tensor, Tensor]:
-        return truth.basis(u) @ (scale * theta), truth.diffusion(u) * log_g.exp()
+        return truth.basis(u) @ (whiten @ theta), truth.diffusion(u) * log_g.exp()
 
-    # Least squares gives a start and the size of each coefficient, the likelihood the estimate
+    # Least squares gives a start, and coordinates in which the likelihood is round
     parts = list(zip(x.split(CHUNK), y.split(CHUNK), dt.split(CHUNK)))
     gram: Any = 0
     moment: Any = 0
@@ -161,9 +161,10 @@ def parametric(paths: Trajectories, config: KnownSDEConfig, *, seed: int = 0) ->
         weight = 1 / (truth.diffusion(u) * h.sqrt())
         flat = (truth.basis(u) * (h * weight)[..., None]).flatten(0, 1)
         gram, moment = gram + flat.T @ flat, moment + flat.T @ ((v - u) * weight).flatten()
-    scale = gram.diagonal().rsqrt() * 100
-    theta.data.copy_(torch.linalg.solve(gram, moment) / scale)
-    optimiser = torch.optim.LBFGS([theta, log_g], max_iter=15, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+    root = torch.linalg.cholesky(gram / len(x))
+    whiten = torch.linalg.inv(root.T)
+    theta.data.copy_(root.T @ torch.linalg.solve(gram, moment))
+    optimiser = torch.optim.LBFGS([theta, log_g], max_iter=8, line_search_fn="strong_wolfe", tolerance_change=1e-12)
     num_steps = math.ceil(float(dt.max()) / (0.2 * truth.time_scale))
 
     def closure() -> Tensor:
