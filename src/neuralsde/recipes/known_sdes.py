@@ -42,6 +42,9 @@ def interpolated(system: str = "ou") -> Experiment:
     """From interpolated states: the drift is the flow with its balance, g∂g included."""
     run = start(system)
     model = _changed(run, tau="uniform", interpolation="bridge", noise=0.02, denoiser=True, antithetic=True)
+    if system in ("van_der_pol", "lorenz"):  # scores in several dimensions want more samples
+        model = replace(model, net=MLPConfig(width=64, depth=2))
+        run = replace(run, train=replace(run.train, batch_size=8_192))
     return replace(run, name=f"{system}-interpolated", task=replace(run.task, reference=False), model=model)
 
 
