@@ -331,7 +331,7 @@ def test_mistakes_end_with_code_2_and_one_line(capsys, tmp_path):
         (["train", "branching", "--train.lr", "-1", "--dry-run"], "`lr` must be positive"),
         (["compare", "images"], "images"),
         (["demo", "--stepz", "1"], "--stepz"),
-        (["sample", "model"], "--start"),
+        (["sample", "model"], "--stop"),
     ],
 )
 def test_wrong_options_end_with_code_2_and_are_named(arguments, named, capsys):

@@ -178,11 +178,16 @@ class Trajectories:
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Trajectories, Trajectories]:
         """Split by path: the rest, and `fraction` of the paths (at least one), chosen by `seed`."""
+        rest, chosen = self.draw_paths(fraction, seed=seed)
+        return self.select(rest), self.select(chosen)
+
+    def draw_paths(self, fraction: float, *, seed: int = 0) -> tuple[list[int], list[int]]:
+        """The numbers of the rest, and of `fraction` of the paths (at least one), chosen by `seed`."""
         num = max(1, round(fraction * len(self)))
         if not 0 < fraction < 1 or num >= len(self):
             raise ValueError(f"`fraction` must leave paths on both sides. Got {fraction=} of {len(self)} path(s).")
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed)).tolist()
-        return self.select(sorted(order[num:])), self.select(sorted(order[:num]))
+        return sorted(order[num:]), sorted(order[:num])
 
     def split_in_time(self, fraction: float) -> tuple[Trajectories, Trajectories]:
         """Split every path: its earlier observations, and the last `fraction` of them (at least two on both sides)."""

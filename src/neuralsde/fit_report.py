@@ -1,0 +1,187 @@
+"""The report of a model that was fitted on a table: what was read, what was learned, how good it is on what was held out."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neuralsde.config import NeuralSDEConfig
+from neuralsde.describe import Description
+from neuralsde.forecast import forecasts
+from neuralsde.forecast_report import save_figures, score_table
+from neuralsde.records import RunError, to_dict
+from neuralsde.sequence import SequenceModel
+from neuralsde.skill import negative_log_likelihood, score_forecasts
+from neuralsde.tables import Table
+from neuralsde.trajectories import Trajectories
+
+NUM_FORECASTS = 100
+"""Forecasts that are scored."""
+HORIZON = 20
+"""Training steps that they reach ahead, where the held-out data lasts so long."""
+
+NUM_LINES = 6
+"""Lines of the table of losses."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a model was not trained on, and its scores there."""
+
+    words: str
+    """What was held out."""
+    values: dict[str, Any]
+    """Scores as plain numbers: `nll` per observation, that of Brownian motion, and those of forecasts, if there are any."""
+    forecasts: str
+    """Scores of forecasts in words and columns, or why there are none."""
+    figures: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """The log-likelihood, in words."""
+        nll, lines = self.values["nll"], [f"Held out: {self.words}.", ""]
+        if nll is not None:
+            interval = "" if nll["ci95"] is None else f" ± {nll['ci95']:.2g}"
+            brownian = -self.values["brownian_nll"]
+            lines.append(
+                f"Log-likelihood per observation: {-nll['mean']:.4g}{interval} (Brownian motion with the mean and variance "
+                f"of the training steps: {brownian:.4g})."
+            )
+            if -nll["mean"] < brownian:
+                lines.append(
+                    "That is worse than Brownian motion: the model may know its data by heart. Try fewer --steps, a smaller net "
+                    "(--net.width 32 --net.depth 1), more --noise, or more data."
+                )
+            lines.append("")
+        return lines
+
+
+def score(model: SequenceModel, known: Table, held_out: Table, words: str, folder: Path) -> HeldOut:
+    """Score the model on what was held out, and draw figures into `folder` where matplotlib is there."""
+    values: dict[str, Any] = {
+        "nll": negative_log_likelihood(model, held_out.data),
+        "brownian_nll": -brownian_log_prob(known.data, held_out.data),
+    }
+    data = held_out.data
+    ends = data.lengths.cumsum(0)
+    longest = float((data.times[ends - 1] - data.times[ends - data.lengths]).max())
+    horizon, per_path = min(HORIZON * model.scale.step, 0.5 * longest), math.ceil(NUM_FORECASTS / len(data))
+    try:
+        made = forecasts(model, data, horizon=horizon, origins_per_path=per_path)
+        values |= score_forecasts(made, data, reference=known.data)
+    except (ValueError, RunError) as error:  # the model is trained and saved: the report says what it cannot do
+        return HeldOut(words, values, f"No forecasts were scored: {error}")
+    figures = tuple(file.name for file in save_figures(made, values, held_out, folder))
+    return HeldOut(words, values, score_table(values), figures)
+
+
+def brownian_log_prob(train: Trajectories, held_out: Trajectories) -> float:
+    """Mean log likelihood of a held-out observation under dx = m dt + s dw, fitted to the training steps."""
+
+    def steps(data: Trajectories) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        pairs = data.transitions()
+        all_pairs = pairs[torch.arange(len(pairs), device=pairs.start.device)]
+        dx = (all_pairs.next - all_pairs.history[:, -1]).flatten(1).double()
+        seen = torch.ones_like(dx) if all_pairs.mask is None else all_pairs.mask.flatten(1).double()
+        return dx, all_pairs.dt[:, None].double(), seen
+
+    dx, dt, seen = steps(train)
+    mean = (dx * seen).sum(0) / (dt * seen).sum(0)
+    variance = (((dx - mean * dt) ** 2 / dt * seen).sum(0) / seen.sum(0)).clamp(min=1e-30)
+    dx, dt, seen = steps(held_out)
+    terms = -0.5 * (dx - mean * dt) ** 2 / (variance * dt) - 0.5 * torch.log(2 * math.pi * variance * dt)
+    return float((terms * seen).sum(1).mean())
+
+
+def write_report(
+    folder: Path, table: Table, summary: Description, model: SequenceModel, held_out: HeldOut | None
+) -> None:
+    """Write `report.md` into the run folder, beside its metrics.jsonl."""
+    report = table.report
+    lines = [f"# A Neural SDE of {report.file}", "", "## What was read", ""]
+    lines += [f"- {line.removeprefix('- ')}" for line in str(report).splitlines()]
+    lines += [f"- features: {', '.join(table.columns)}"]
+    lines += [f"- context: {', '.join(table.context)}"] if table.context else []
+    lines += [f"- time: {_time(table)}", "", "## The data", "", "```"]
+    numbers, words = str(summary).splitlines(), [f"! {w}" for w in summary.warnings]
+    lines += [*(line for line in numbers if line not in words), "```", ""]
+    lines += [f"- look at this: {warning}" for warning in summary.warnings]
+    lines += ["", "## The model", "", f"- {_settings(model)}"]
+    lines += [
+        f"- {sum(p.numel() for p in model.parameters()):,} weights; one step is {model.scale.step:g} {table.time.unit or 'of time'}"
+    ]
+    lines += ["", "## Training", "", *_losses(folder / "metrics.jsonl")]
+    lines += ["", "## On what was held out", "", *_scores(held_out)]
+    lines += ["", "## Go on", "", "```", *_commands(folder, table), "```", ""]
+    (folder / "report.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _time(table: Table) -> str:
+    axis = table.time
+    return {
+        "order": "rows in their order, 1 apart",
+        "numbers": f"{axis.column}, numbers as in the file",
+        "dates": f"{axis.column}, dates; counted in {axis.unit} from {axis.origin}",
+        "durations": f"{axis.column}, durations; counted in {axis.unit}",
+    }[axis.kind]
+
+
+def _settings(model: SequenceModel) -> str:
+    """The settings that are not the defaults."""
+    own, default = _flat(to_dict(model.config)), _flat(to_dict(NeuralSDEConfig()))
+    changed = {"lag": model.lag, **{k: v for k, v in own.items() if v != default.get(k)}}
+    words = ", ".join(f"{k} = {v}" for k, v in changed.items() if v is not None)
+    return f"the default settings, but {words}" if words else "the default settings"
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names, as options of the command line have them."""
+    parts = [
+        _flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v} for k, v in record.items() if k != "kind"
+    ]
+    return {k: v for part in parts for k, v in part.items()}
+
+
+def _losses(metrics: Path) -> list[str]:
+    """A table of some steps, and a word if the held-out loss has risen."""
+    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    full = [r for r in records if any(k.startswith("val_") for k in r)] or records
+    shown = (
+        [full[round(k * (len(full) - 1) / (NUM_LINES - 1))] for k in range(NUM_LINES)]
+        if len(full) > NUM_LINES
+        else full
+    )
+    names = [k for k in shown[-1] if k not in ("step", "lr", "steps_per_second")]
+    lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    lines += [f"| {r['step']} | {' | '.join(f'{r.get(k, math.nan):.4g}' for k in names)} |" for r in shown]
+    likelihood = [(r["val_diffusion"], r["step"]) for r in full if "val_diffusion" in r]
+    if likelihood and likelihood[-1][0] > min(likelihood)[0] + 0.02:
+        lines += ["", f"The held-out loss was lowest at step {min(likelihood)[1]}: try fewer steps or a smaller net."]
+    return lines
+
+
+def _scores(held_out: HeldOut | None) -> list[str]:
+    if held_out is None:
+        return ["Nothing was held out (`--holdout 0`): how good the model is was not measured."]
+    return [
+        *held_out.lines(),
+        "```",
+        held_out.forecasts,
+        "```",
+        "",
+        *(f"![{name}]({name})" for name in held_out.figures),
+    ]
+
+
+def _commands(folder: Path, table: Table) -> list[str]:
+    file, folder = shlex.quote(table.report.file), Path(shlex.quote(str(folder)))
+    return [
+        f"nsde forecast {folder} --data {file}    # quantiles of the futures of each path",
+        f"nsde sample {folder} --data {file} --stop T    # the futures themselves",
+        f"nsde evaluate {folder} --data OTHER_FILE    # scores on other data",
+    ]

@@ -1,0 +1,58 @@
+"""The record of the table that a model was fitted on: what its features are called and what its time means."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from neuralsde.records import from_dict, to_dict
+
+FILE = "series.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Names and units of a table; it lies beside the model, and tables that are given later are read by it."""
+
+    file: str
+    """Name of the file, without folders."""
+    id: str | None
+    """Column that names the path of a row."""
+    time: str | None
+    """Column of the stamps."""
+    columns: tuple[str, ...]
+    """The features, in the order of the states."""
+    context: tuple[str, ...]
+    """The context, in order."""
+    time_unit: str
+    """Unit of dates and durations."""
+    date_format: str | None = None
+    """How dates are written, where it is not ISO."""
+    time_kind: Literal["order", "numbers", "dates", "durations"]
+    """What the stamps were."""
+    time_origin: str | None = None
+    """The date of time 0, in UTC, where they were dates."""
+    time_last: float
+    """The last time in the table."""
+    holdout_ids: tuple[str, ...] = ()
+    """Paths that were not trained on, or trained on in part."""
+    holdout_from: float | None = None
+    """Where one path was split in time: what follows was not trained on."""
+
+    def save(self, folder: Path) -> None:
+        """Write the record into `folder`."""
+        (folder / FILE).write_text(json.dumps(to_dict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Series | None:
+        """The record in a run or model folder; None where there is none."""
+        for file in (folder / FILE, folder / "model" / FILE):
+            if file.is_file():
+                try:
+                    values: Any = json.loads(file.read_text(encoding="utf-8"))
+                except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                    raise ValueError(f"{file} is not valid JSON ({error}). Fit again, or remove it.") from None
+                return from_dict(cls, values)
+        return None
