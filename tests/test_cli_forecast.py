@@ -2,12 +2,14 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 
 from neuralsde.forecast_report import score_table, show_score, verdict
+from neuralsde.series import Series
 from neuralsde.skill import evaluate_forecasts
 from test_cli import call, fails
 from test_skill import walk_model, walks
@@ -94,18 +96,43 @@ def test_dates_come_back_as_dates(folder, tmp_path):
     assert all(abs((g - last) - pd.Timedelta(hours=k + 1)) < pd.Timedelta(milliseconds=1) for k, g in enumerate(got))
 
 
-def test_a_model_may_bring_the_names_of_its_columns(folder, tmp_path):
-    import shutil
+def record(**changes):
+    """What `nsde fit` notes about its table."""
+    values = {"file": "walks.csv", "id": "who", "time": "when", "columns": ("a", "b"), "context": (), "time_unit": "s"}
+    return Series(**(values | {"time_kind": "numbers", "time_last": 1.0} | changes))
 
+
+def test_a_model_may_bring_the_names_of_its_columns(folder, tmp_path):
     shutil.copytree(folder / "model", tmp_path / "model")
-    (tmp_path / "model" / "series.json").write_text(json.dumps({"id": "who", "time": "when", "columns": ["a", "b"]}))
+    record().save(tmp_path / "model")
     options = ["--horizon", "1", "--num-times", "2", "--num-paths", "20", "--output", tmp_path / "f.csv"]
     call("forecast", tmp_path / "model", "--data", folder / "walks.csv", *options)
     one = (tmp_path / "f.csv").read_text()
+    call("forecast", tmp_path, "--data", folder / "walks.csv", *options)  # a run folder
+    assert (tmp_path / "f.csv").read_text() == one
     call("forecast", folder / "model", "--data", folder / "walks.csv", *COLUMNS, *options)
     assert (tmp_path / "f.csv").read_text() == one
     call("forecast", tmp_path / "model", "--data", folder / "walks.csv", "--columns", "b", "a", *options)
     assert (tmp_path / "f.csv").read_text() != one  # what is given goes first
+
+
+def test_only_some_paths(folder, tmp_path, capsys):
+    job = ["forecast", folder / "model", "--data", folder / "walks.csv", *COLUMNS, "--num-paths", "20"]
+    call(*job, "--ids", "id4", "id1", "--output", tmp_path / "f.csv")
+    assert {r["id"] for r in read(tmp_path / "f.csv")} == {"id1", "id4"}
+    text = fails(capsys, *job, "--ids", "id9")
+    assert "There is no path 'id9' in walks.csv. Its paths are id" in text
+
+
+def test_scores_on_the_training_table_are_marked(folder, tmp_path, capsys):
+    shutil.copytree(folder / "model", tmp_path / "model")
+    record(holdout_ids=("id1", "id2")).save(tmp_path / "model")
+    job = ["evaluate", tmp_path / "model", "--data", folder / "walks.csv", "--num-paths", "40", "--horizon", "1"]
+    call(*job)
+    assert "! The model was trained on a table of this name" in (text := capsys.readouterr().out)
+    assert "Held out were: --ids id1 id2" in text
+    call(*job, "--ids", "id1", "id2")
+    assert "trained on" not in capsys.readouterr().out
 
 
 def test_forecast_mistakes(folder, tmp_path, capsys):

@@ -234,6 +234,13 @@ def test_other_paths_may_serve_as_reference(np_rng):
     assert scores["random_walk"]["rmse_by_feature"][0]["mean"] < 10
 
 
+def test_leads_that_a_reference_does_not_have_are_those_of_its_steps(rng):
+    data = nsde.Trajectories.from_arrays([np.array([[0.0], [2.0], [0.0], [2.0]])])
+    lead = torch.tensor([[0.25, 100.0]], dtype=torch.float64)
+    x = random_walk(data, torch.zeros(1, 1), None, lead, num_paths=50, rng=rng)[0, ..., 0]
+    assert set(x[:, 0].tolist()) == {-1.0, 1.0} and set(x[:, 1].tolist()) == {-20.0, 20.0}
+
+
 def test_the_random_walk_has_the_spread_of_the_increments_at_every_lead(np_rng, rng):
     data = walks(np_rng, 200)
     lead = torch.linspace(0.05, 4, 60, dtype=torch.float64)[None].repeat(200, 1)  # more leads than are collected

@@ -8,11 +8,12 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
 from neuralsde.forecast_report import MAX_FANS, draw_fans, save_figures, score_table, show_time
+from neuralsde.series import Series
 
 if TYPE_CHECKING:
     from neuralsde.sequence import SequenceModel
@@ -27,7 +28,7 @@ ENOUGH_FORECASTS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How a table is read, where the model's own record (series.json) does not say it or is not to be followed."""
+    """How a table is read, where the record that `nsde fit` left beside the model does not say it, or is not to be followed."""
 
     id: str | None = None
     """Column that names the path of a row."""
@@ -37,18 +38,22 @@ class TableOptions:
     """Columns of the features, in the order of the training."""
     context: tuple[str, ...] = ()
     """Columns of the context, in the order of the training."""
-    time_unit: str | None = None
-    """Unit of dates and durations: us, ms, s, min, h or d."""
+    time_unit: Literal["us", "ms", "s", "min", "h", "d"] | None = None
+    """Unit of dates and durations."""
     date_format: str | None = None
     """How dates are written that are not ISO, as for strptime."""
+    ids: tuple[str, ...] = ()
+    """Only these paths."""
 
     def read(self, file: Path, model_folder: Path, model: SequenceModel) -> Table:
         """The table in `file`, in the form that the model was trained on."""
         from neuralsde.tables import read_table
 
-        options = recorded_options(model_folder)
-        options |= {f.name: getattr(self, f.name) for f in dataclasses.fields(TableOptions) if getattr(self, f.name)}
-        table = read_table(file, **options)
+        series = Series.load(model_folder)
+        options: dict[str, Any] = {}
+        for name in ("id", "time", "columns", "context", "time_unit", "date_format"):
+            options[name] = getattr(self, name) or (series and getattr(series, name))
+        table = read_table(file, **{name: value for name, value in options.items() if value})
         print(table.report)
         wanted = (math.prod(model.scale.shape), model.scale.context_size)
         if (len(table.columns), len(table.context)) != wanted:
@@ -56,17 +61,27 @@ class TableOptions:
                 f"The model takes {wanted[0]} feature(s) and {wanted[1]} context value(s). Got {', '.join(table.columns)} and "
                 f"{', '.join(table.context) or 'no context'}. Name them with --columns and --context."
             )
-        return table
+        return _only(table, self.ids) if self.ids else table
 
 
-def recorded_options(model_folder: Path) -> dict[str, Any]:
-    """What `nsde fit` noted about the table it was given; nothing for models from elsewhere."""
-    for folder in (model_folder, model_folder / "model"):
-        if (folder / "series.json").is_file():
-            record = json.loads((folder / "series.json").read_text(encoding="utf-8"))
-            known = {f.name for f in dataclasses.fields(TableOptions)}
-            return {k: v for k, v in record.items() if k in known and v}
-    return {}
+def _only(table: Table, ids: tuple[str, ...]) -> Table:
+    """The table with these paths alone."""
+    for name in ids:
+        if name not in table.ids:
+            few = ", ".join(table.ids[:10]) + (", …" if len(table.ids) > 10 else "")
+            raise ValueError(f"There is no path {name!r} in {table.report.file}. Its paths are {few}.")
+    return dataclasses.replace(table, data=table.data.select([table.ids.index(name) for name in ids]), ids=ids)
+
+
+def _warn_of_training_data(file: Path, table: Table, model_folder: Path) -> None:
+    """Scores on what a model was trained on flatter it."""
+    series = Series.load(model_folder)
+    if series is None or series.file != file.name or set(table.ids) <= set(series.holdout_ids):
+        return
+    remedy = ""
+    if series.holdout_ids and series.holdout_from is None:
+        remedy = f" Held out were: --ids {' '.join(series.holdout_ids)}"
+    print(f"! The model was trained on a table of this name: scores on what it has seen flatter it.{remedy}")
 
 
 def load_model(folder: Path) -> SequenceModel:
@@ -174,6 +189,7 @@ class Evaluate(TableOptions):
 
         model = load_model(self.model)
         table = self.read(file, self.model, model)
+        _warn_of_training_data(file, table, self.model)
         data = table.data
         default = min(DEFAULT_STEPS * model.scale.step, 0.5 * _longest(data))
         origins = math.ceil(ENOUGH_FORECASTS / len(data))

@@ -84,9 +84,11 @@ def _increments(
     filled = Trajectories(data.states, data.times, data.lengths)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # paths shorter than the lead add nothing
-        pairs = filled.transitions(lag=lead)
-    assert pairs.stacked is not None
-    after = pairs.stacked[:, -1]
+        try:
+            pairs = filled.transitions(lag=lead)
+        except ValueError:  # no two observations are that far apart: single steps, scaled as those of a random walk
+            pairs = filled.transitions()
+    after = pairs.start + 1 if pairs.stacked is None else pairs.stacked[:, -1]
     near = (data.times[after] - data.times[pairs.start] - lead).abs() < 0.1 * lead
     complete = _complete(data)
     rows = _pool(near, complete[pairs.start] & complete[after])
