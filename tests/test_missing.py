@@ -43,6 +43,7 @@ def test_gaps_are_filled_along_time_and_marked():
     np.testing.assert_allclose(first[:, 1], [0, 10, 40, 40 + 20 * 2 / 3, 60], rtol=1e-6)
     assert data[1][0].tolist() == [[7.0, 27.5], [8.0, 27.5]]  # never seen in this path: the mean of the others
     assert data.context[:, 0].tolist() == [0, 1, 3, 4, 5, 10, 11]
+    assert repr(data) == "Trajectories(2 paths, 7 observations of shape (2,), 42.9 % missing, on cpu)"
     assert data.observed.tolist() == [
         [False, True],
         [True, True],

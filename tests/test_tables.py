@@ -75,7 +75,7 @@ def test_decimal_commas_are_found_out_or_told(write):
     assert paths(table) == {"0": [[1.5], [-22.5]]} and table.data.times.tolist() == [0, 0.5]
     assert "columns are separated by ';', numbers have decimal commas" in table.report.notes
     mixed = write("t;x\n0;1.5\n1;2,5\n2;3.5\n3;4\n", "mixed.csv")
-    assert "1 cells are no numbers, e.g. '2,5' in line 3: missing" in str(read_table(mixed, time="t").report)
+    assert "1 cell(s) without a number, e.g. '2,5' in line 3: missing" in str(read_table(mixed, time="t").report)
     assert read_table(write("t,x\n0,'\n1,1\n2,2"), time="t", separator=",", decimal=".").data.states.tolist() == [
         [1],
         [2],
@@ -112,7 +112,7 @@ def test_typed_columns_of_a_parquet_file(tmp_path):
     assert table.data.observed.tolist() == [[True, True, True], [False, False, True]]
     assert table.data.states[:, 2].tolist() == [1, 0]
     assert table.report.unused == {"when": "no numbers", "word": "no numbers"} and reasons(table) == {"no t": 1}
-    assert list(table.report.notes) == ["t was converted to UTC", "x: 1 infinite values, e.g. inf in line 2: missing"]
+    assert list(table.report.notes) == ["t was converted to UTC", "x: 1 infinite value(s), e.g. inf in line 2: missing"]
 
 
 # Stamps
@@ -131,7 +131,7 @@ def test_dates_count_from_the_first_of_the_file_in_the_unit_asked_for(write):
     ]
     assert "t was converted to UTC" in table.report.notes
     mixed = read_table(write(text.replace("Z,3", ",3")), id="run", time="t")
-    assert "t has a time zone in 3 rows; the others are taken as UTC" in mixed.report.notes
+    assert "t has a time zone in 3 row(s); the others are taken as UTC" in mixed.report.notes
 
 
 def test_other_date_formats_are_refused_until_they_are_named(write):
@@ -148,7 +148,7 @@ def test_other_date_formats_are_refused_until_they_are_named(write):
 
 def test_rows_over_several_lines_are_pointed_out(write):
     table = read_table(write('t,x,note\n0,1,"two\nlines"\n\n1,2,one\n'), time="t")
-    assert "1 rows span several lines, the first from line 2 (a stray quote?)" in table.report.notes
+    assert "1 row(s) span several lines, the first from line 2 (a stray quote?)" in table.report.notes
     assert table.report.rows_read == 2 == table.report.rows_kept
 
 
@@ -185,10 +185,10 @@ a,5,inf,6,1
     np.testing.assert_allclose(table.data.states, [[1, 1], [2, 2], [2 + 6 * 4 / 7, 6], [8, 8]], rtol=1e-6)  # filled
     assert table.data.observed.tolist() == [[True, True], [True, True], [False, True], [True, True]]
     assert list(table.report.notes) == [
-        "x: 1 infinite values, e.g. 'inf' in line 14: missing",
-        "y: 1 cells are no numbers, e.g. 'oops' in line 8: missing",
-        "1 rows are earlier than the row before them in their path: sorted by time",
-        "1 rows differ from an earlier row of the same path and time: its values are kept",
+        "x: 1 infinite value(s), e.g. 'inf' in line 14: missing",
+        "y: 1 cell(s) without a number, e.g. 'oops' in line 8: missing",
+        "1 row(s) earlier than the row before in their path: sorted by time",
+        "1 row(s) differ from an earlier row of the same path and time: its values are kept",
         "1 path(s) too short: b",
     ]
     lines = str(table.report).splitlines()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from neuralsde.models import load
     from neuralsde.sequence import SequenceModel, Transition
     from neuralsde.skill import evaluate_forecasts
+    from neuralsde.tables import read_table
     from neuralsde.train import fit
     from neuralsde.trajectories import Trajectories
 
@@ -28,6 +29,7 @@ _HOME = {
     "forecasts": "forecast",
     "futures": "forecast",
     "load": "models",
+    "read_table": "tables",
 }
 __all__ = [
     "MLPConfig",
@@ -43,6 +45,7 @@ __all__ = [
     "forecasts",
     "futures",
     "load",
+    "read_table",
 ]
 
 

@@ -110,7 +110,7 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
     if decimal == ",":
         columns = [[c.replace(",", ".") if COMMA_NUMBER.fullmatch(c) else c for c in column] for column in columns]
     if long:
-        layout.append(f"{len(long)} rows span several lines, the first from line {long[0]} (a stray quote?)")
+        layout.append(f"{len(long)} row(s) span several lines, the first from line {long[0]} (a stray quote?)")
     if separator != ",":
         layout.append(f"columns are separated by {separator!r}")
     if decimal == ",":

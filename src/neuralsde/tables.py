@@ -274,7 +274,7 @@ class _Rows:
         if zone.all() and not cells.astype(str).str.contains(r"(?:Z|[+-]00:?00)$", regex=True).all():
             self.notes.append(f"{column} was converted to UTC")
         elif zone.any() and not zone.all():
-            self.notes.append(f"{column} has a time zone in {int(zone.sum())} rows; the others are taken as UTC")
+            self.notes.append(f"{column} has a time zone in {int(zone.sum())} row(s); the others are taken as UTC")
 
     def choose(self, columns: Sequence[str] | None, taken: list[str]) -> tuple[list[str], dict[str, str]]:
         """The features, and why other columns are not among them."""
@@ -311,12 +311,12 @@ class _Rows:
             )
         if text.any():
             self.notes.append(
-                f"{column}: {text.sum()} cells are no numbers, e.g. {self.example(column, text)}: missing"
+                f"{column}: {text.sum()} cell(s) without a number, e.g. {self.example(column, text)}: missing"
             )
         endless = np.isinf(values)
         if endless.any():
             self.notes.append(
-                f"{column}: {endless.sum()} infinite values, e.g. {self.example(column, endless)}: missing"
+                f"{column}: {endless.sum()} infinite value(s), e.g. {self.example(column, endless)}: missing"
             )
             values = np.where(endless, np.nan, values)
         if (np.abs(values) > LARGEST).any():
@@ -331,7 +331,7 @@ class _Rows:
         order = np.argsort(path, kind="stable")
         back = (np.diff(stamps[order]) < 0) & (np.diff(path[order]) == 0)
         if back.any():
-            self.notes.append(f"{back.sum()} rows are earlier than the row before them in their path: sorted by time")
+            self.notes.append(f"{back.sum()} row(s) earlier than the row before in their path: sorted by time")
 
     def join(
         self, places: np.ndarray, path: np.ndarray, stamps: np.ndarray, states: np.ndarray, context: np.ndarray
@@ -355,7 +355,7 @@ class _Rows:
         lost = ~first & (~np.isnan(states) & (states != joined[group])).any(1)
         if lost.any():
             self.notes.append(
-                f"{lost.sum()} rows differ from an earlier row of the same path and time: its values are kept"
+                f"{lost.sum()} row(s) differ from an earlier row of the same path and time: its values are kept"
             )
         return first, joined
 

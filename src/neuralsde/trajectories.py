@@ -147,7 +147,9 @@ class Trajectories:
         return self.states[rows], self.times[rows]
 
     def __repr__(self) -> str:
-        return f"Trajectories({len(self)} paths, {len(self.states)} observations of shape {self.shape}, on {self.states.device})"
+        missing = "" if self.observed is None else f", {100 * float((~self.observed).float().mean()):.3g} % missing"
+        size = f"{len(self)} paths, {len(self.states)} observations of shape {self.shape}"
+        return f"Trajectories({size}{missing}, on {self.states.device})"
 
     def _rows(self, path: int) -> slice:
         first = int(self.lengths[:path].sum())
