@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from neuralsde import load
-from neuralsde.fit_report import brownian_log_prob
+from neuralsde.fit_report import brownian_nll
 from neuralsde.series import Series
 from neuralsde.tables import read_table
 from neuralsde.trajectories import Trajectories
@@ -106,7 +106,7 @@ def test_the_reported_likelihood_is_that_of_the_held_out_paths(run_dir):
     model, scores = load(run_dir / "model"), json.loads((run_dir / "results.json").read_text())["scores"]
     num = len(held_out.transitions())
     assert -scores["nll"]["mean"] == pytest.approx(float(model.log_prob(held_out).sum()) / num, rel=1e-5)
-    assert scores["brownian_nll"] == pytest.approx(-brownian_log_prob(rest, held_out))
+    assert scores["brownian_nll"] == pytest.approx(brownian_nll(rest, held_out))
 
 
 def test_brownian_motion_has_the_likelihood_of_its_definition(np_rng):
@@ -116,13 +116,15 @@ def test_brownian_motion_has_the_likelihood_of_its_definition(np_rng):
     steps = 0.3 * gaps + 2.0 * np.sqrt(gaps) * np_rng.standard_normal(3000)
     states, times = np.append(0, steps.cumsum())[:, None], np.append(0, gaps.cumsum())
     data = Trajectories.from_arrays([states], [times])
-    wanted = stats.norm.logpdf(steps, 0.3 * gaps, 2.0 * np.sqrt(gaps)).mean()
-    assert brownian_log_prob(data, data) == pytest.approx(wanted, abs=2e-3)
+    wanted = -stats.norm.logpdf(steps, 0.3 * gaps, 2.0 * np.sqrt(gaps)).mean()
+    assert brownian_nll(data, data) == pytest.approx(wanted, abs=2e-3)
     gone = np.where(np_rng.random((3001, 2)) < 0.3, np.nan, states)  # half of the steps of each feature are left
-    part = brownian_log_prob(data, Trajectories.from_arrays([gone[:, :1]], [times], missing=True))
+    part = brownian_nll(data, Trajectories.from_arrays([gone[:, :1]], [times], missing=True))
     pairs = Trajectories.from_arrays([gone], [times], missing=True)
-    assert brownian_log_prob(pairs, pairs) == pytest.approx(2 * wanted * 0.49 / (1 - 0.51**2), rel=0.05)
-    assert part < wanted  # wider gaps
+    assert brownian_nll(pairs, pairs) == pytest.approx(2 * wanted * 0.49 / (1 - 0.51**2), rel=0.05)
+    assert part > wanted  # wider gaps
+    still = Trajectories.from_arrays([np.concatenate([states, 0 * states], 1)], [times])
+    assert brownian_nll(still, still) is None
 
 
 def test_a_single_path_is_split_in_time(tmp_path, capsys):
@@ -137,6 +139,20 @@ def test_a_single_path_is_split_in_time(tmp_path, capsys):
     call("fit", tmp_path / "one.csv", "--time", "t", *TINY, "--holdout", "0", "--output", tmp_path / "all")
     assert "Nothing was held out" in (tmp_path / "all" / "report.md").read_text()
     assert Series.load(tmp_path / "all").holdout_ids == ()
+
+
+def test_sensors_in_turn_are_fitted_over_a_lag(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 2)).cumsum(0)
+    rows = [f"{k},{x[k, 0]:.3f}," if k % 2 else f"{k},,{x[k, 1]:.3f}" for k in range(60)]
+    (tmp_path / "turn.csv").write_text("t,x,y\n" + "\n".join(rows) + "\n")
+    job = ["fit", tmp_path / "turn.csv", "--time", "t", *TINY, "--output", tmp_path / "run"]
+    with pytest.raises(SystemExit):
+        call(*job)
+    assert "or observed at both ends of it," in capsys.readouterr().err
+    call(*job, "--lag", "2")
+    text = capsys.readouterr().out
+    assert "Held out: the last 12 observations" in text and "Log-likelihood" not in text
 
 
 def test_settings_reach_the_model(tmp_path):

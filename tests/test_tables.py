@@ -61,6 +61,10 @@ def test_without_id_and_time_the_rows_are_one_path_in_order(write):
     table = read_table(write("x\n3\n1\n1\n2\n"))
     assert paths(table) == {"0": [[3], [1], [1], [2]]} and table.data.times.tolist() == [0, 1, 2, 3]
     assert table.time.kind == "order" and table.report.dropped == ()
+    assert list(table.report.notes) == [
+        "no id column was named: all rows are one path",
+        "no time column was named: rows are taken in their order, 1 apart",
+    ]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])

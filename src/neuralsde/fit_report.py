@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from neuralsde.config import NeuralSDEConfig
 from neuralsde.describe import Description
@@ -45,29 +47,30 @@ class HeldOut:
     def lines(self) -> list[str]:
         """The log-likelihood, in words."""
         nll, lines = self.values["nll"], [f"Held out: {self.words}.", ""]
-        if nll is not None:
-            interval = "" if nll["ci95"] is None else f" ± {nll['ci95']:.2g}"
-            brownian = -self.values["brownian_nll"]
+        if nll is None:
+            return lines
+        interval = "" if nll["ci95"] is None else f" ± {nll['ci95']:.2g}"
+        text, brownian = f"Log-likelihood per observation: {-nll['mean']:.4g}{interval}", self.values["brownian_nll"]
+        if brownian is None:
+            return [*lines, f"{text}.", ""]
+        lines.append(f"{text} (Brownian motion with the mean and variance of the training steps: {-brownian:.4g}).")
+        if nll["mean"] > brownian:
             lines.append(
-                f"Log-likelihood per observation: {-nll['mean']:.4g}{interval} (Brownian motion with the mean and variance "
-                f"of the training steps: {brownian:.4g})."
+                "That is worse than Brownian motion. If the val losses still fall, train longer (--steps); if they rise, the "
+                "data is known by heart: fewer steps, a smaller net (--net.width 32 --net.depth 1), more --noise, or more data."
             )
-            if -nll["mean"] < brownian:
-                lines.append(
-                    "That is worse than Brownian motion: the model may know its data by heart. Try fewer --steps, a smaller net "
-                    "(--net.width 32 --net.depth 1), more --noise, or more data."
-                )
-            lines.append("")
-        return lines
+        return [*lines, ""]
 
 
 def score(model: SequenceModel, known: Table, held_out: Table, words: str, folder: Path) -> HeldOut:
     """Score the model on what was held out, and draw figures into `folder` where matplotlib is there."""
-    values: dict[str, Any] = {
-        "nll": negative_log_likelihood(model, held_out.data),
-        "brownian_nll": -brownian_log_prob(known.data, held_out.data),
-    }
+    values: dict[str, Any] = {"nll": None, "brownian_nll": None}
     data = held_out.data
+    with suppress(
+        ValueError
+    ):  # no feature is observed at two consecutive observations: there is no likelihood to add up
+        values["nll"] = negative_log_likelihood(model, data)
+        values["brownian_nll"] = brownian_nll(known.data, data)
     ends = data.lengths.cumsum(0)
     longest = float((data.times[ends - 1] - data.times[ends - data.lengths]).max())
     horizon, per_path = min(HORIZON * model.scale.step, 0.5 * longest), math.ceil(NUM_FORECASTS / len(data))
@@ -80,22 +83,25 @@ def score(model: SequenceModel, known: Table, held_out: Table, words: str, folde
     return HeldOut(words, values, score_table(values), figures)
 
 
-def brownian_log_prob(train: Trajectories, held_out: Trajectories) -> float:
-    """Mean log likelihood of a held-out observation under dx = m dt + s dw, fitted to the training steps."""
-
-    def steps(data: Trajectories) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        pairs = data.transitions()
-        all_pairs = pairs[torch.arange(len(pairs), device=pairs.start.device)]
-        dx = (all_pairs.next - all_pairs.history[:, -1]).flatten(1).double()
-        seen = torch.ones_like(dx) if all_pairs.mask is None else all_pairs.mask.flatten(1).double()
-        return dx, all_pairs.dt[:, None].double(), seen
-
-    dx, dt, seen = steps(train)
+def brownian_nll(train: Trajectories, held_out: Trajectories) -> float | None:
+    """Mean of -log p of a held-out observation under dx = m dt + s dw, fitted to the training steps; None where s is 0."""
+    dx, dt, seen = _steps(train)
     mean = (dx * seen).sum(0) / (dt * seen).sum(0)
-    variance = (((dx - mean * dt) ** 2 / dt * seen).sum(0) / seen.sum(0)).clamp(min=1e-30)
-    dx, dt, seen = steps(held_out)
-    terms = -0.5 * (dx - mean * dt) ** 2 / (variance * dt) - 0.5 * torch.log(2 * math.pi * variance * dt)
+    variance = ((dx - mean * dt) ** 2 / dt * seen).sum(0) / seen.sum(0)
+    if bool((variance <= 1e-10 * (dx**2 / dt).mean(0)).any()):
+        return None
+    dx, dt, seen = _steps(held_out)
+    terms = 0.5 * (dx - mean * dt) ** 2 / (variance * dt) + 0.5 * torch.log(2 * math.pi * variance * dt)
     return float((terms * seen).sum(1).mean())
+
+
+def _steps(data: Trajectories) -> tuple[Tensor, Tensor, Tensor]:
+    """Δx (K, F), Δt (K, 1), and 1 where Δx was observed, else 0."""
+    pairs = data.transitions()
+    batch = pairs[torch.arange(len(pairs), device=pairs.start.device)]
+    dx = (batch.next - batch.history[:, -1]).flatten(1).double()
+    seen = torch.ones_like(dx) if batch.mask is None else batch.mask.flatten(1).double()
+    return dx, batch.dt[:, None].double(), seen
 
 
 def write_report(

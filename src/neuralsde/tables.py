@@ -233,6 +233,7 @@ class _Rows:
     def names(self, column: str | None) -> np.ndarray:
         """The path of each row."""
         if column is None:
+            self.notes.append("no id column was named: all rows are one path")
             return np.full(len(self.left), "0", dtype=object)
         cells = self.cells.columns[column]
         self.drop((cells.isna() | (cells == "")).to_numpy(dtype=bool), f"no {column}")
@@ -241,6 +242,7 @@ class _Rows:
     def stamps(self, column: str | None, unit: str, date_format: str | None) -> tuple[np.ndarray | None, TimeAxis]:
         """The time of each row, in `unit` where it was a date or a duration."""
         if column is None:
+            self.notes.append("no time column was named: rows are taken in their order, 1 apart")
             return None, TimeAxis(None, "order")
         cells = self.cells.columns[column]
         missing = is_missing(cells)
