@@ -1,9 +1,9 @@
 """A memory of the past: history slots, encoded by a GRU or a transformer, that steer a perceptron of the newest slot.
 
-A perceptron of all slots learns weights for each slot anew. An encoder shares them between the slots, so that it needs
-less data and fewer weights where the past is long. Each slot but the newest becomes a token: the step to the slot after
-it, the difference to the newest slot, and the newest slot itself. Steps are small where observations are dense, so
-steps and differences are in units of their own, measured on the data before training and saved with the weights.
+A perceptron of all slots learns weights for each slot anew; an encoder shares them between the slots. Each slot but the
+newest becomes a token: the step to the slot after it, the difference to the newest slot, and the newest slot itself.
+Steps are small where observations are dense, so steps and differences are in units of their own, measured on the data
+before training and saved with the weights.
 """
 
 from __future__ import annotations
