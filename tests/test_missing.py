@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralsde import NeuralSDE, Trajectories, fit
-from neuralsde.config import DDIMConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig
+from neuralsde.config import DDIMConfig, GaussianConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig
 from neuralsde.models import build
 from neuralsde.noise import Noise
 
@@ -180,6 +180,7 @@ CONFIGS = [
     NeuralSDEConfig(net=TINY, transition="moments"),
     DDIMConfig(net=TINY, target="increment"),
     RectifiedFlowConfig(net=TINY, target="increment"),
+    GaussianConfig(net=TINY),
 ]
 each_model = pytest.mark.parametrize(
     "config", CONFIGS, ids=lambda c: f"{type(c).__name__}-{getattr(c, 'transition', '')}"

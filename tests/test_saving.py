@@ -16,7 +16,7 @@ import neuralsde
 from distributed_fit import problem
 from neuralsde import NeuralSDE, Sampler, load
 from neuralsde.baselines.ddim import DDIM
-from neuralsde.config import DDIMConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig
+from neuralsde.config import DDIMConfig, GaussianConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig
 from neuralsde.models import build
 
 SOURCE = Path(neuralsde.__file__).parent
@@ -56,6 +56,7 @@ def randomise(model):
         NeuralSDEConfig(diffusion=False, denoiser=False, time_input=True),
         DDIMConfig(net=MLPConfig(width=16, depth=1), target="increment"),
         RectifiedFlowConfig(net=MLPConfig(width=16, depth=1)),
+        GaussianConfig(net=MLPConfig(width=16, depth=1)),
     ],
     ids=lambda c: type(c).__name__,
 )
@@ -117,7 +118,10 @@ def test_nothing_of_a_bad_file_is_loaded(saved, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "GAN"}, r"not from this library: kind='GAN' is none of \['DDIM', 'NeuralSDE', 'RectifiedFlow'\]"),
+        (
+            {"kind": "GAN"},
+            r"not from this library: kind='GAN' is none of \['DDIM', 'GaussianMLP', 'NeuralSDE', 'RectifiedFlow'\]",
+        ),
         ({"kind": None}, "not from this library"),
         ({"format": 2}, r"has format 2, this version reads 1\. Install a newer neuralsde"),
         ({"format": None}, "has format None"),

@@ -13,9 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.baselines.ddim import DDIM
+from neuralsde.baselines.gaussian import GaussianMLP
 from neuralsde.baselines.next_state import EMBEDDING, NextStateModel
 from neuralsde.baselines.rectified_flow import RectifiedFlow
-from neuralsde.config import DDIMConfig, ModelConfig, NeuralSDEConfig, Normalise, RectifiedFlowConfig
+from neuralsde.config import (
+    DDIMConfig,
+    GaussianConfig,
+    ModelConfig,
+    NeuralSDEConfig,
+    Normalise,
+    RectifiedFlowConfig,
+)
 from neuralsde.files import read_tensors
 from neuralsde.method import NeuralSDE
 from neuralsde.nets import NETS, HistoryMLP
@@ -27,6 +35,7 @@ CLASSES: dict[str, tuple[type[SequenceModel], type]] = {
     "NeuralSDE": (NeuralSDE, NeuralSDEConfig),
     "DDIM": (DDIM, DDIMConfig),
     "RectifiedFlow": (RectifiedFlow, RectifiedFlowConfig),
+    "GaussianMLP": (GaussianMLP, GaussianConfig),
 }
 STATISTICS_FROM = 200_000
 """Transitions from which units and bounds are computed."""
@@ -46,7 +55,7 @@ def build(
     fit_scale(model.scale, pairs, config.normalise)
     if data.step is not None:
         model.scale.dt_ref.fill_(data.step)
-    assert isinstance(model, (NeuralSDE, NextStateModel))
+    assert isinstance(model, (NeuralSDE, NextStateModel, GaussianMLP))
     model.fit_bounds(pairs)
     _fit_units(model, pairs)
     model.lag = data.lag
@@ -73,6 +82,8 @@ def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dic
     names, size, num_fields = ["net"], context_size + config.time_input, 1
     if isinstance(config, NeuralSDEConfig):
         names = config.parts
+    elif isinstance(config, GaussianConfig):
+        size, num_fields = size + 1, 2
     else:
         size += EMBEDDING + math.prod(shape)
     net: Any = NETS[type(config.net)]
