@@ -13,6 +13,7 @@ from neuralsde import NeuralSDE, Sampler, Trajectories
 from neuralsde.config import (
     DDIMConfig,
     Experiment,
+    GaussianConfig,
     HistoryConfig,
     MLPConfig,
     NeuralSDEConfig,
@@ -30,6 +31,7 @@ MODELS = {
     "NeuralSDE-uniform": lambda **s: NeuralSDEConfig(tau="uniform", alpha=True, **s),
     "DDIM": lambda **s: DDIMConfig(num_steps=4, **s),
     "RectifiedFlow": lambda **s: RectifiedFlowConfig(num_steps=4, target="increment", **s),
+    "Gaussian": lambda **s: GaussianConfig(**s),
 }
 
 
