@@ -15,9 +15,9 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "branching-paper": branching.paper,
     "branching-ddim": branching.ddim,
     "branching-rectified-flow": branching.rectified_flow,
-    "known-sde": known_sdes.start,
-    "known-sde-interpolated": known_sdes.interpolated,
-    "known-sde-paper": known_sdes.paper,
+    "ou-start": known_sdes.start,
+    "ou-interpolated": known_sdes.interpolated,
+    "ou-paper": known_sdes.paper,
 }
 COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
     "branching": branching.comparison,
