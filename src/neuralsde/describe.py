@@ -180,7 +180,7 @@ def _suspicions(feature: Feature, x: np.ndarray, inner: np.ndarray, gaps: np.nda
     if pairs.shape[1] < ENOUGH:
         return found
     pairs = pairs[:, (np.abs(pairs) <= 8 * np.nanstd(scaled)).all(0)]  # a single spike must not decide
-    if pairs.std(1).all():
+    if pairs.shape[1] >= ENOUGH and pairs.std(1).all():
         cancel = float(np.corrcoef(pairs)[0, 1])
         if cancel < -0.15 and cancel * pairs.shape[1] ** 0.5 < -4:
             found.append(
