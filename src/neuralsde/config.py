@@ -191,6 +191,11 @@ class NeuralSDEConfig(ModelSettings):
         return ["flow"] + [name for name in ("diffusion", "denoiser", "alpha") if getattr(self, name)]
 
     @property
+    def noisy(self) -> bool:
+        """Whether noise is added to training inputs."""
+        return max(self.noise) > 0 if isinstance(self.noise, tuple) else self.noise > 0
+
+    @property
     def by_likelihood(self) -> bool:
         """Whether flow and diffusion are trained together, by the likelihood of the whole step from its start."""
         return self.transition == "moments" and self.start_probability == 1.0

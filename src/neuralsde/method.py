@@ -241,7 +241,7 @@ class NeuralSDE(GaussianSteps):
     @property
     def has_score(self) -> bool:
         """Whether there is a denoiser trained with noise."""
-        return self.config.denoiser and bool((self.sigma > 0).all())
+        return self.config.denoiser and self.config.noisy
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
         balance = self.balance if sampler.balance is None else sampler.balance

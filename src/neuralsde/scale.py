@@ -27,11 +27,15 @@ class Scale(nn.Module):
         self.register_buffer("context_mean", torch.zeros(context_size))
         self.register_buffer("context_std", torch.ones(context_size))
         self.register_buffer("dt_ref", torch.ones((), dtype=torch.float64))
+        self._read: tuple[tuple[int, int] | None, float] = (None, 1.0)
 
     @property
     def step(self) -> float:
-        """The reference step in raw time."""
-        return float(self.dt_ref)
+        """The reference step in raw time; read from the device once, not in every solver step."""
+        version = (id(self.dt_ref), self.dt_ref._version)
+        if version != self._read[0]:
+            self._read = (version, float(self.dt_ref))
+        return self._read[1]
 
     def states(self, x: Tensor) -> Tensor:
         """Raw states in units of the scale."""
