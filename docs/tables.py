@@ -48,7 +48,38 @@ def source() -> str:
     )
 
 
-TABLES: dict[str, Callable[[], str]] = {"branching": branching, "branching-short": branching_short, "source": source}
+def history() -> str:
+    """How far nets with a short and a long memory stay below the best possible likelihood."""
+    summary = _results("history.json")["summary"]
+    names = [name.split("; ") for name in summary]
+    nets, cases = (list(dict.fromkeys(part)) for part in zip(*names))
+    lines = ["| net | " + " | ".join(cases) + " |", "|---" * (1 + len(cases)) + "|"]
+    for net in nets:
+        cells = [summary[f"{net}; {case}"]["below_optimum"] for case in cases]
+        lines.append(f"| {net} | " + " | ".join(f"{c['mean']:.3f} ± {c['ci95']:.3f}" for c in cells) + " |")
+    return "\n".join(lines)
+
+
+def inverse_dynamics() -> str:
+    """Success of the policies that learned from states alone, and of those that had actions."""
+    lines = ["| policy | reaches the goal | passes above | with a wall on one side |", "|---|---|---|---|"]
+    for name, row in _results("inverse_dynamics.json")["rows"].items():
+        good, walled = (
+            f"{r['share']:.3f} ({r['ci95'][0]:.3f}–{r['ci95'][1]:.3f})"
+            for r in (row["success"], row["success_with_a_wall"])
+        )
+        sides = f"{row['above']['share']:.2f} ({min(row['above_by_seed']):.2f}–{max(row['above_by_seed']):.2f})"
+        lines.append(f"| {name} | {good} | {sides} | {walled} |")
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "branching": branching,
+    "branching-short": branching_short,
+    "source": source,
+    "history": history,
+    "inverse-dynamics": inverse_dynamics,
+}
 
 
 def filled(text: str) -> str:
