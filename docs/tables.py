@@ -73,7 +73,35 @@ def inverse_dynamics() -> str:
     return "\n".join(lines)
 
 
+def known_sdes() -> str:
+    """All rows of the known SDEs."""
+    return result_tables.known_sdes(_results("known_sdes.json"))
+
+
+def known_sdes_short() -> str:
+    """One system with a drift that is linear and one with a drift that is not, and the hard cases."""
+    values = _results("known_sdes.json")
+    rows = {k: v for k, v in values["summary"].items() if k.startswith(("cir", "lorenz")) or "measurement" in k}
+    return result_tables.known_sdes({"summary": rows})
+
+
+def known_sdes_source() -> str:
+    """How many seeds the rows have, and where they were run."""
+    values = _results("known_sdes.json")
+    seeds = sorted({row["num_seeds"] for row in values["summary"].values() if row})
+    fewer = [f"{k} ({v.get('num_seeds', 0)})" for k, v in values["summary"].items() if v.get("num_seeds", 0) < 5]
+    commits = ", ".join(f"`{c}`" for c in sorted({r["commit"] for r in values["runs"]}))
+    note = f" Rows with fewer than five: {'; '.join(fewer)}." if fewer else ""
+    return (
+        f"{seeds[0]} to {seeds[-1]} training seeds, mean ± 95 % interval over seeds where there are several; {len(values['runs'])} runs, "
+        f"commits {commits}.{note} `nsde compare known-sdes` runs what is missing."
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "known-sdes": known_sdes,
+    "known-sdes-short": known_sdes_short,
+    "known-sdes-source": known_sdes_source,
     "branching": branching,
     "branching-short": branching_short,
     "source": source,

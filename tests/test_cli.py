@@ -89,7 +89,14 @@ def test_every_recipe_has_help_and_is_listed(recipe, capsys):
         call("train", recipe, "--help")
     text = capsys.readouterr().out
     assert stop.value.code == 0
-    for option in ("--train.lr", "--model.noise", "--task.density", "--resume", "--dry-run", "--output"):
+    for option in (
+        "--train.lr",
+        "--model.noise",
+        f"--task.{'density' if recipe.startswith('branching') else 'system'}",
+        "--resume",
+        "--dry-run",
+        "--output",
+    ):
         assert option in text
     call("list")
     (line,) = [x for x in capsys.readouterr().out.splitlines() if x.split()[0] == recipe]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from neuralsde import load
-from neuralsde.fit_report import brownian_nll
-from neuralsde.series import Series
-from neuralsde.tables import read_table
+from neuralsde.cli.fit_report import brownian_nll
+from neuralsde.data.series import Series
+from neuralsde.data.tables import read_table
 from neuralsde.trajectories import Trajectories
 from test_cli import call, fails
 
@@ -170,7 +170,7 @@ def test_settings_reach_the_model(tmp_path):
 
 
 def test_steps_grow_with_the_data(tmp_path):
-    from neuralsde.cli_fit import Fit
+    from neuralsde.cli.fit import Fit
     from neuralsde.config import TrainConfig
 
     small = read_table(write_table(tmp_path / "pumps.csv"), id="who", time="when")
@@ -302,7 +302,7 @@ def test_sample_with_a_history(tmp_path, capsys):
 
 
 def test_numbers_of_time_are_written_in_full(tmp_path):
-    from neuralsde.cli_sample import Drawn
+    from neuralsde.cli.sample import Drawn
 
     times = 1.7e9 + np.array([[0.0, 0.25]])
     Drawn(None, times, np.zeros((1, 1, 2, 1), np.float32), ("x",), None).write(tmp_path / "p.csv")

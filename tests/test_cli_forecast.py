@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.forecast_report import score_table, show_score, verdict
-from neuralsde.series import Series
-from neuralsde.skill import evaluate_forecasts
+from neuralsde.data.series import Series
+from neuralsde.forecast.report import score_table, show_score, verdict
+from neuralsde.forecast.skill import evaluate_forecasts
 from test_cli import call, fails
 from test_skill import walk_model, walks
 
@@ -67,9 +67,9 @@ def test_forecast_writes_quantiles_of_every_path(folder, tmp_path, capsys):
 
     # The same by hand
     from neuralsde import load
-    from neuralsde.forecast import futures
+    from neuralsde.data.tables import read_table
+    from neuralsde.forecast.futures import futures
     from neuralsde.metrics.forecast import quantiles
-    from neuralsde.tables import read_table
 
     table = read_table(folder / "walks.csv", id="who", time="when", columns=["a", "b"])
     made = futures(load(folder / "model"), table.data, horizon=2.0, num_times=4, num_paths=40, seed=3)
@@ -164,7 +164,7 @@ def test_evaluate_writes_scores_and_figures(folder, tmp_path, capsys):
     assert scores["features"] == ["a", "b"] and scores["num_origins"] == 12 and scores["num_paths"] == 40
 
     from neuralsde import load
-    from neuralsde.tables import read_table
+    from neuralsde.data.tables import read_table
 
     data = read_table(folder / "walks.csv", id="who", time="when", columns=["a", "b"]).data
     same = evaluate_forecasts(load(folder / "model"), data, horizon=2.0, num_times=5, num_paths=40, origins_per_path=2)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import neuralsde as nsde
-from neuralsde.forecast import forecasts, futures
+from neuralsde.forecast.futures import forecasts, futures
 from toy_models import field_model
 
 

@@ -9,12 +9,11 @@ import torch
 from scipy import stats
 
 import neuralsde as nsde
-from neuralsde import skill
 from neuralsde.config import MLPConfig, RectifiedFlowConfig
-from neuralsde.forecast import forecasts, futures
+from neuralsde.forecast.futures import forecasts, futures, skill
+from neuralsde.forecast.references import climatology, random_walk
+from neuralsde.forecast.skill import evaluate_forecasts, negative_log_likelihood, score_forecasts
 from neuralsde.models import build
-from neuralsde.references import climatology, random_walk
-from neuralsde.skill import evaluate_forecasts, negative_log_likelihood, score_forecasts
 from toy_models import field_model
 
 DRIFT, DIFFUSION = 0.2, 0.5

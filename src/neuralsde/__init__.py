@@ -7,12 +7,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from neuralsde.config import MLPConfig, Sampler, TrainConfig
-    from neuralsde.forecast import forecasts, futures
+    from neuralsde.data.tables import read_table
+    from neuralsde.forecast.futures import forecasts, futures
+    from neuralsde.forecast.skill import evaluate_forecasts
     from neuralsde.method import NeuralSDE
     from neuralsde.models import load
     from neuralsde.sequence import SequenceModel, Transition
-    from neuralsde.skill import evaluate_forecasts
-    from neuralsde.tables import read_table
     from neuralsde.train import fit
     from neuralsde.trajectories import Trajectories
 
@@ -24,12 +24,12 @@ _HOME = {
     "TrainConfig": "config",
     "Trajectories": "trajectories",
     "Transition": "sequence",
-    "evaluate_forecasts": "skill",
+    "evaluate_forecasts": "forecast.skill",
     "fit": "train",
-    "forecasts": "forecast",
-    "futures": "forecast",
+    "forecasts": "forecast.futures",
+    "futures": "forecast.futures",
     "load": "models",
-    "read_table": "tables",
+    "read_table": "data.tables",
 }
 __all__ = [
     "MLPConfig",

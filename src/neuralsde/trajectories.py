@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from neuralsde.arrays import as_context, as_list, as_states, as_times
-from neuralsde.columns import as_columns, as_stamps, in_paths
-from neuralsde.describe import Description, describe
-from neuralsde.missing import Paths, fill
+from neuralsde.data.arrays import as_context, as_list, as_states, as_times
+from neuralsde.data.columns import as_columns, as_stamps, in_paths
+from neuralsde.data.describe import Description, describe
+from neuralsde.data.missing import Paths, fill
 from neuralsde.transitions import Lag, Transitions, pair_up
 
 __all__ = ["Lag", "Trajectories", "Transitions"]

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from neuralsde.arrays import LARGEST
-from neuralsde.cells import Cells, as_numbers, check_names, is_missing, read_cells
-from neuralsde.columns import in_paths, parse_stamps
+from neuralsde.data.arrays import LARGEST
+from neuralsde.data.cells import Cells, as_numbers, check_names, is_missing, read_cells
+from neuralsde.data.columns import in_paths, parse_stamps
 from neuralsde.trajectories import Trajectories
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}

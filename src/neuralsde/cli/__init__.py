@@ -12,9 +12,9 @@ import yaml
 from tyro.conf import Positional
 
 from neuralsde import __version__
-from neuralsde.cli_fit import Fit
-from neuralsde.cli_forecast import Evaluate, Forecast
-from neuralsde.cli_sample import Sample
+from neuralsde.cli.fit import Fit
+from neuralsde.cli.forecast import Evaluate, Forecast
+from neuralsde.cli.sample import Sample
 from neuralsde.config import Experiment
 from neuralsde.recipes import COMPARISONS, RECIPES
 from neuralsde.records import RunError, load_yaml, to_dict
@@ -226,7 +226,3 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt as stop:
         print(f"\nnsde: {str(stop) or 'Stopped.'}", file=sys.stderr)
         raise SystemExit(130) from None
-
-
-if __name__ == "__main__":
-    main()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from neuralsde.forecast import Forecasts
+    from neuralsde.data.tables import Table
+    from neuralsde.forecast.futures import Forecasts
     from neuralsde.plots import Fan
-    from neuralsde.tables import Table
 
 MAX_FANS, MAX_ROWS = 3, 6
 """Forecasts and features in a fan chart."""

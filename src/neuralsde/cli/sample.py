@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-from neuralsde.cli_forecast import TableOptions, load_model
-from neuralsde.series import Series
+from neuralsde.cli.forecast import TableOptions, load_model
+from neuralsde.data.series import Series
 
 if TYPE_CHECKING:
     import numpy as np
 
     from neuralsde.config import Sampler
+    from neuralsde.data.tables import TimeAxis
     from neuralsde.sequence import SequenceModel
-    from neuralsde.tables import TimeAxis
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class Sample(TableOptions):
                 raise ValueError(f"`--start-time` must be a number for this model. Got {self.start_time}.") from None
         import numpy as np
 
-        from neuralsde.columns import parse_stamps
-        from neuralsde.tables import SECONDS, TimeAxis
+        from neuralsde.data.columns import parse_stamps
+        from neuralsde.data.tables import SECONDS, TimeAxis
 
         axis = TimeAxis(series.time, "dates", series.time_unit, series.time_origin)
         if self.start_time is None:
@@ -122,7 +122,7 @@ class Sample(TableOptions):
     def _from_table(self, file: Path, model: SequenceModel, sampler: Sampler) -> Drawn:
         import torch
 
-        from neuralsde.forecast import futures
+        from neuralsde.forecast.futures import futures
 
         table = self.read(file, self.model, model)
         made = futures(

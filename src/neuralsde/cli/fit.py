@@ -11,13 +11,13 @@ import tyro
 from tyro.conf import Positional
 
 from neuralsde.config import HistoryConfig, NeuralSDEConfig, TrainConfig
-from neuralsde.forecast_report import show_time
+from neuralsde.data.series import Series
+from neuralsde.forecast.report import show_time
 from neuralsde.records import to_dict
-from neuralsde.series import Series
 
 if TYPE_CHECKING:
+    from neuralsde.data.tables import Table
     from neuralsde.sequence import SequenceModel
-    from neuralsde.tables import Table
 
 PASSES, MIN_STEPS = 100, 200
 """How often each transition is seen where it was not said how long to train, and the fewest steps."""
@@ -68,10 +68,10 @@ class Fit:
         folder = self.output or Path("runs") / self.data.name.split(".")[0]
         if not self.resume and (folder / "checkpoints").exists():
             raise ValueError(f"{folder} already holds a run. Pass --resume to go on with it, or another --output.")
+        from neuralsde.cli.fit_report import score, write_report
+        from neuralsde.data.tables import read_table
         from neuralsde.experiment import provenance, write_results
         from neuralsde.files import writable_folder
-        from neuralsde.fit_report import score, write_report
-        from neuralsde.tables import read_table
         from neuralsde.train import fit
 
         table = read_table(

@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from neuralsde.config import Sampler
-from neuralsde.forecast import Forecasts, forecasts
+from neuralsde.forecast.futures import Forecasts, forecasts
+from neuralsde.forecast.references import climatology, random_walk
 from neuralsde.metrics.forecast import (
     coverage_ci,
     crps,
@@ -27,7 +28,6 @@ from neuralsde.metrics.forecast import (
     pit,
     pit_histogram,
 )
-from neuralsde.references import climatology, random_walk
 from neuralsde.sequence import SequenceModel
 from neuralsde.trajectories import Trajectories
 

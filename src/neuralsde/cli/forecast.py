@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
-from neuralsde.forecast_report import MAX_FANS, draw_fans, save_figures, score_table, show_time
-from neuralsde.series import Series
+from neuralsde.data.series import Series
+from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table, show_time
 
 if TYPE_CHECKING:
+    from neuralsde.data.tables import Table
     from neuralsde.sequence import SequenceModel
-    from neuralsde.tables import Table
     from neuralsde.trajectories import Trajectories
 
 DEFAULT_STEPS = 20
@@ -47,7 +47,7 @@ class TableOptions:
 
     def read(self, file: Path, model_folder: Path, model: SequenceModel) -> Table:
         """The table in `file`, in the form that the model was trained on."""
-        from neuralsde.tables import read_table
+        from neuralsde.data.tables import read_table
 
         series = Series.load(model_folder)
         options: dict[str, Any] = {}
@@ -116,7 +116,7 @@ class Forecast(TableOptions):
 
     def run(self) -> None:
         """Forecast and write."""
-        from neuralsde.forecast import futures
+        from neuralsde.forecast.futures import futures
         from neuralsde.metrics.forecast import quantiles
 
         if self.output.suffix != ".csv":
@@ -184,8 +184,8 @@ class Evaluate(TableOptions):
     def _score_table(self, file: Path) -> None:
         from neuralsde.experiment import provenance, write_results
         from neuralsde.files import writable_folder
-        from neuralsde.forecast import forecasts
-        from neuralsde.skill import negative_log_likelihood, score_forecasts
+        from neuralsde.forecast.futures import forecasts
+        from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
 
         model = load_model(self.model)
         table = self.read(file, self.model, model)

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from neuralsde.config import NeuralSDEConfig
-from neuralsde.describe import Description
-from neuralsde.forecast import forecasts
-from neuralsde.forecast_report import save_figures, score_table
+from neuralsde.data.describe import Description
+from neuralsde.data.tables import Table
+from neuralsde.forecast.futures import forecasts
+from neuralsde.forecast.report import save_figures, score_table
+from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
 from neuralsde.records import RunError, to_dict
 from neuralsde.sequence import SequenceModel
-from neuralsde.skill import negative_log_likelihood, score_forecasts
-from neuralsde.tables import Table
 from neuralsde.trajectories import Trajectories
 
 NUM_FORECASTS = 100

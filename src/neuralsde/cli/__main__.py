@@ -1,0 +1,5 @@
+"""`python -m neuralsde.cli`."""
+
+from neuralsde.cli import main
+
+main()
