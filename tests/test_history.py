@@ -1,7 +1,9 @@
 """Encoders of the history: what they compute, what they remember, and that they fit wherever a perceptron does."""
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,6 +153,15 @@ def test_gradients_need_no_mode(encoder, mode):
     net = make_net(encoder).train(mode)
     x = states().requires_grad_()
     assert torch.autograd.grad(net(x).sum(), x)[0].isfinite().all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@each_encoder
+def test_an_accelerator_gives_the_same_slopes(encoder):
+    """cuDNN's GRU would refuse the gradient in evaluation mode."""
+    x = states().requires_grad_()
+    slopes = [torch.autograd.grad(make_net(encoder).to(d)(x.to(d)).sum(), x)[0] for d in ("cpu", "cuda")]
+    torch.testing.assert_close(*slopes)
 
 
 # Units of the tokens
@@ -331,3 +342,15 @@ def test_it_remembers_what_two_slots_cannot_hold(encoder):
     entropy = 0.5 * math.log(2 * math.pi * math.e)
     assert scores[2] == pytest.approx(-entropy, abs=0.05)
     assert scores[8] == pytest.approx(-entropy - math.log(0.6), abs=0.1)
+
+
+def test_published_numbers_are_complete_and_show_that_memory_pays():
+    values = json.loads((Path(__file__).parents[1] / "results" / "history.json").read_text(encoding="utf-8"))
+    assert all(
+        r["commit"] != "unknown" and "dirty" not in r["commit"] and r["hardware"]["cores"] for r in values["runs"]
+    )
+    for name, row in values["summary"].items():
+        assert row["seeds"] == [0, 1, 2], name
+        if name.endswith("500 paths, 2000 steps"):
+            low, high = {"1": (0.7, 1.0), "2": (0.28, 0.32), "16": (0.0, 0.05)}[name.split()[0]]
+            assert low < row["below_optimum"]["mean"] < high, name
