@@ -93,8 +93,8 @@ def known_sdes_source() -> str:
     commits = ", ".join(f"`{c}`" for c in sorted({r["commit"] for r in values["runs"]}))
     note = f" Rows with fewer than five: {'; '.join(fewer)}." if fewer else ""
     return (
-        f"{seeds[0]} to {seeds[-1]} training seeds, mean ± 95 % interval over seeds where there are several; {len(values['runs'])} runs, "
-        f"commits {commits}.{note} `nsde compare known-sdes` runs what is missing."
+        f"{seeds[0]} to {seeds[-1]} training seeds, mean ± 95 % interval over seeds where there are several; "
+        f"{len(values['runs'])} runs, commits {commits}.{note} `nsde compare known-sdes` runs what is missing."
     )
 
 

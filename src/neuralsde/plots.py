@@ -226,3 +226,18 @@ def _draw_leads(ax: Axes, laws: Mapping[str, Mapping[str, Any]]) -> None:
     ax.set(xlabel="lead time", ylabel="CRPS (standard deviations of the data)")
     ax.set_title("Error by lead time, less is better", fontsize=10)
     ax.legend(frameon=False, fontsize=9)
+
+
+def field_curves(x: np.ndarray, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Drift and diffusion (each (K,)) of one feature over its values x (K,), by name; the first is the truth."""
+    figure, axes = _figure(1, 2, 4.8, 3.2, sharey="none")
+    for k, title in enumerate(("drift", "diffusion")):
+        for i, (name, fields) in enumerate(curves.items()):
+            wide = {"color": TRUTH, "linewidth": 5} if i == 0 else {"color": BRANCH_COLOURS[i - 1], "linewidth": 1.6}
+            axes[0, k].plot(x, fields[k], label=name, **wide)
+        axes[0, k].set_title(title, fontsize=10)
+        axes[0, k].set_xlabel("x")
+    axes[0, 1].set_ylim(bottom=0)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
+    return figure
