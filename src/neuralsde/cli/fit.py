@@ -58,7 +58,9 @@ class Fit:
     """Time between the states of a transition, one or several; None: consecutive observations, the default."""
     encoder: Literal["gru", "transformer"] | None = None
     """Encode the history (with --history of 8 and more) by one of these."""
-    model: Annotated[NeuralSDEConfig, tyro.conf.arg(name="")] = field(default_factory=NeuralSDEConfig)
+    model: Annotated[NeuralSDEConfig, tyro.conf.arg(name="")] = field(
+        default_factory=lambda: NeuralSDEConfig(transition="moments")  # tables have wide and uneven gaps
+    )
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def run(self) -> None:
@@ -117,6 +119,7 @@ class Fit:
     def _build(self, known: Table, held_out: Table | None) -> SequenceModel:
         """A new model for the data; what could not be trained or scored is refused here."""
         from neuralsde.models import build
+        from neuralsde.moments import MAX_DIMENSIONS
 
         config, lag = self.model, None if not self.lag else self.lag[0] if len(self.lag) == 1 else self.lag
         if self.encoder is not None:
@@ -126,6 +129,9 @@ class Fit:
                 )
             sizes = dataclasses.asdict(config.net)
             config = dataclasses.replace(config, net=HistoryConfig(encoder=self.encoder, **sizes))
+        if config.transition == "moments" and len(known.columns) > MAX_DIMENSIONS:
+            print(f"{len(known.columns)} features are too many for transition='moments': the Euler density it is.\n")
+            config = dataclasses.replace(config, transition="euler")
         model = build(config, known.data.transitions(lag=lag, history=config.history), seed=self.train.seed)
         if held_out is not None:
             try:
