@@ -1,0 +1,178 @@
+"""Tables of the results: quality at each time, how much sooner we reach it, and memory."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+OURS = "neuralsde"
+LABELS = {
+    "neuralsde": "ours",
+    "neuralsde_measured": "ours, noise learned",
+    "gaussian_mlp": "Gaussian MLP",
+    "sde_matching": "SDE Matching",
+    "torchsde_bptt": "torchsde, back-propagation",
+    "torchsde_adjoint": "torchsde, adjoint",
+    "torchsde_reversible": "torchsde, reversible Heun",
+    "sde_matching_notebook": "SDE Matching, notebook's noise",
+    "torchsde_bptt_example": "torchsde, example's noise",
+}
+TASK_LABELS = {
+    "ou": "Ornstein-Uhlenbeck",
+    "double_well": "double well",
+    "lorenz": "Lorenz",
+    "ou_noisy": "Ornstein-Uhlenbeck, noisy",
+}
+QUALITIES = {"excess_nll": "excess NLL", "drift_error": "drift error", "energy_10": "10-step energy distance"}
+"""Lower is better."""
+RESOLUTION = {"excess_nll": 1e-3, "energy_10": 1e-3}
+"""Below this, a difference is chance: a value counts as no better."""
+NEAR = 1.05
+"""A rival has reached its best at the first mark within this factor of it."""
+
+Curve = list[tuple[float, float]]
+"""Seconds of training and quality, by time."""
+
+
+def curve(rows: list[dict[str, Any]], task: str, method: str, seed: int, quality: str) -> Curve:
+    """What a method reaches after how long."""
+    own = [r for r in rows if (r["task"], r["method"], r["seed"]) == (task, method, seed)]
+    least = RESOLUTION.get(quality, 0.0)
+    return sorted((r["seconds"], max(least, r[quality])) for r in own if r.get(quality) is not None)
+
+
+def own_best(points: Curve) -> tuple[float, float] | None:
+    """When a method first is where it does not get much better, and how good that is."""
+    if not points:
+        return None
+    limit = NEAR * min(value for _, value in points)
+    return next((seconds, value) for seconds, value in points if value <= limit)
+
+
+def reached(points: Curve, value: float) -> float | None:
+    """The first time at which the quality is at least this good."""
+    return next((seconds for seconds, got in points if got <= value), None)
+
+
+def factors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each task, rival and quality: the time the rival needs for its best over the time we need for the same.
+
+    One value per seed; `first` where we have it at our first mark already, so that the factor is a lower bound.
+    `back` is the time the rival needs for our best over the time we need, None where it never gets there.
+    """
+    out = []
+    pairs = sorted({(r["task"], r["method"]) for r in rows if not r["method"].startswith(OURS)})
+    for task, method in pairs:
+        for quality in QUALITIES:
+            found = []
+            for seed in sorted({r["seed"] for r in rows if (r["task"], r["method"]) == (task, method)}):
+                ours, theirs = (curve(rows, task, name, seed, quality) for name in (OURS, method))
+                goal, ours_goal = own_best(theirs), own_best(ours)
+                if goal is None or ours_goal is None:
+                    continue
+                needed, returned = reached(ours, goal[1]), reached(theirs, ours_goal[1])
+                found.append(
+                    {
+                        "seed": seed,
+                        "rival_seconds": goal[0],
+                        "rival_value": goal[1],
+                        "our_seconds": needed,
+                        "factor": None if needed is None else goal[0] / needed,
+                        "first": needed is not None and needed == ours[0][0],
+                        "our_best": ours_goal[1],
+                        "back": None if returned is None else returned / ours_goal[0],
+                    }
+                )
+            if found:
+                out.append({"task": task, "method": method, "quality": quality, "seeds": found})
+    return out
+
+
+def spread(values: list[float], digits: int = 2) -> str:
+    """Median, and the range over the seeds."""
+    if not values:
+        return "–"
+    low, middle, high = (f"{v:.{digits}g}" for v in (min(values), statistics.median(values), max(values)))
+    return middle if len(values) == 1 else f"{middle} ({low} to {high})"
+
+
+def _lines(head: list[str], body: list[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _tasks(rows: list[dict[str, Any]]) -> list[str]:
+    return [t for t in TASK_LABELS if any(r["task"] == t for r in rows)]
+
+
+def _methods(rows: list[dict[str, Any]], task: str) -> list[str]:
+    return [m for m in LABELS if any((r["task"], r["method"]) == (task, m) for r in rows)]
+
+
+def quality_table(values: dict[str, Any], quality: str, *, noisy: bool = False) -> str:
+    """A row per system and method, a column per mark that the rivals were read at."""
+    rows = [r for r in values["rows"] if r["task"].endswith("noisy") == noisy]
+    marks = sorted({r["mark"] for r in rows if not r["method"].startswith(OURS) and r["method"] != "gaussian_mlp"})
+    marks = marks or sorted({r["mark"] for r in rows})
+    body = []
+    for task in _tasks(rows):
+        for method in _methods(rows, task):
+            own = [r for r in rows if (r["task"], r["method"]) == (task, method)]
+            cells = [spread([r[quality] for r in own if r["mark"] == m and r.get(quality) is not None]) for m in marks]
+            if any(cell[0].isdigit() or cell[0] == "-" for cell in cells):
+                body.append([TASK_LABELS[task], LABELS[method], *cells])
+    return _lines(["system", "method", *(f"{m:g} s" for m in marks)], body)
+
+
+def factor_table(values: dict[str, Any]) -> str:
+    """How much sooner we are where a rival is at best, and it where we are."""
+    rows = [r for r in values["rows"] if not r["task"].endswith("noisy")]
+    body = []
+    for entry in factors(rows):
+        seeds = entry["seeds"]
+        reached_by_us = [s["factor"] for s in seeds if s["factor"] is not None]
+        back = [s["back"] for s in seeds if s["back"] is not None]
+        bound = "≥ " if any(s["first"] for s in seeds) else ""
+        ours = f"{bound}{spread(reached_by_us)} ×" if len(reached_by_us) == len(seeds) else "not reached by us"
+        body.append(
+            [
+                TASK_LABELS[entry["task"]],
+                LABELS[entry["method"]],
+                QUALITIES[entry["quality"]],
+                f"{spread([s['rival_value'] for s in seeds])} at {spread([s['rival_seconds'] for s in seeds], 3)} s",
+                ours,
+                spread([s["our_best"] for s in seeds]),
+                f"{spread(back)} × our time" if len(back) == len(seeds) else "never",
+            ]
+        )
+    head = ["system", "rival", "quality", "its best", "we reach it sooner by", "our best", "it reaches that in"]
+    return _lines(head, body)
+
+
+def memory_table(values: dict[str, Any]) -> str:
+    """Mebibytes saved for the backward pass, by length."""
+    rows = values["memory"]
+    lengths = sorted({r["length"] for r in rows})
+    body = []
+    for method, batch in sorted({(r["method"], r["batch"]) for r in rows}, key=lambda k: (list(LABELS).index(k[0]), k)):
+        own = {r["length"]: r for r in rows if (r["method"], r["batch"]) == (method, batch)}
+        cells = [f"{own[n]['bytes'] / 2**20:.3g}" if n in own else "–" for n in lengths]
+        body.append([LABELS[method], batch, *cells])
+    return _lines(["method", "one step takes", *(f"{n:,}" for n in lengths)], body)
+
+
+def table(values: dict[str, Any]) -> str:
+    """All tables, in Markdown."""
+    parts = []
+    if values["rows"]:
+        for quality, label in QUALITIES.items():
+            parts.append(f"**{label[0].upper()}{label[1:]}**, median and range over the seeds")
+            parts.append(quality_table(values, quality))
+        parts += ["**Time to quality**", factor_table(values)]
+        if any(r["task"].endswith("noisy") for r in values["rows"]):
+            for quality in ("drift_error", "diffusion_error"):
+                parts.append(f"**With observation noise as large as a step's: {quality.replace('_', ' ')}**")
+                parts.append(quality_table(values, quality, noisy=True))
+    if values["memory"]:
+        parts += ["**MiB saved for the backward pass, by length of the sequences**", memory_table(values)]
+    return "\n\n".join(parts)
