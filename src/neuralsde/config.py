@@ -293,6 +293,8 @@ class TrainConfig:
     """Experiment trackers, through Accelerate."""
     progress: bool = True
     """Show a progress bar."""
+    graph: bool = True
+    """Replay the training step as a CUDA graph, where there is one GPU and no dropout."""
     cpu: bool = False
     """Stay on the CPU though there is an accelerator."""
 

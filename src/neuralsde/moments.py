@@ -19,6 +19,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+WRITTEN_OUT = 4
+"""Dimensions up to which triangular systems are written out."""
 MAX_DIMENSIONS = 32
 """Features up to which the points and the covariance are affordable."""
 
@@ -70,8 +72,30 @@ def _expect(fields: Fields, share: float, mean: Tensor, root: Tensor | None) -> 
 
 
 def cholesky(cov: Tensor) -> Tensor:
-    """Lower root of a batch of covariances; one dimension needs no factorisation."""
-    return cov.sqrt() if cov.shape[-1] == 1 else torch.linalg.cholesky(cov)
+    """Lower root of a batch of covariances; written out in few dimensions, where it is faster and needs no host."""
+    d = cov.shape[-1]
+    if d > WRITTEN_OUT:
+        return torch.linalg.cholesky(cov)
+    root: list[list[Tensor]] = []
+    for i in range(d):
+        row: list[Tensor] = []
+        for j in range(i + 1):
+            rest = cov[..., i, j] - sum((row[k] * root[j][k] if j < i else row[k] ** 2) for k in range(j))
+            row.append(rest.sqrt() if i == j else rest / root[j][j])
+        root.append(row)
+    zero = torch.zeros_like(cov[..., 0, 0])
+    return torch.stack([torch.stack(row + [zero] * (d - len(row)), dim=-1) for row in root], dim=-2)
+
+
+def solve_lower(root: Tensor, y: Tensor) -> Tensor:
+    """x with root x = y, for vectors y (B, d)."""
+    d = y.shape[-1]
+    if d > WRITTEN_OUT:
+        return torch.linalg.solve_triangular(root, y[..., None], upper=False)[..., 0]
+    x: list[Tensor] = []
+    for i in range(d):
+        x.append((y[..., i] - sum(root[..., i, k] * x[k] for k in range(i))) / root[..., i, i])
+    return torch.stack(x, dim=-1)
 
 
 def _solve_right(rise: Tensor, axes: Tensor, *, diagonal: bool) -> Tensor:
@@ -93,10 +117,7 @@ def log_density(
     else:
         both = seen[:, :, None] & seen[:, None, :]
         root = cholesky(cov.where(both, 0.0) + torch.diag_embed((~seen).to(cov)))
-        if root.shape[-1] == 1:
-            z = error / root[..., 0]
-        else:
-            z = torch.linalg.solve_triangular(root, error[..., None], upper=False)[..., 0]
+        z = solve_lower(root, error)
         log_std = torch.diagonal(root, dim1=1, dim2=2).log()
     return (-0.5 * z.square() - log_std).sum(1) - 0.5 * math.log(2 * math.pi) * seen.sum(1)
 

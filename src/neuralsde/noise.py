@@ -30,6 +30,19 @@ def _mix(z: Tensor) -> Tensor:
     return z ^ _shift(z, 31)
 
 
+def _signed(z: int) -> int:
+    """The signed 64-bit integer with the bits of z."""
+    return (z + 2**63) % 2**64 - 2**63
+
+
+def _mix_number(z: int) -> int:
+    """`_mix` of one integer: no tensor, so nothing is copied to a device."""
+    z %= 2**64
+    z = (z ^ (z >> 30)) * _MIX_1 % 2**64
+    z = (z ^ (z >> 27)) * _MIX_2 % 2**64
+    return z ^ (z >> 31)
+
+
 class Noise:
     """Independent random streams, one per key."""
 
@@ -48,8 +61,8 @@ class Noise:
     @classmethod
     def for_step(cls, seed: int, step: int, rows: Int[Tensor, " B"]) -> Noise:
         """The keys of the given rows of training step `step`: the same however the rows are spread over processes."""
-        seed_, step_ = torch.tensor([[seed], [step]], dtype=torch.int64, device=rows.device)
-        return cls(_mix(_mix(_mix(seed_ * _GOLDEN + 1) + step_ * _GOLDEN) + (rows + 1) * _GOLDEN))
+        base = _mix_number(_mix_number(seed * _GOLDEN + 1) + step * _GOLDEN)
+        return cls(_mix((rows + 1) * _GOLDEN + _signed(base)))
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -58,11 +71,13 @@ class Noise:
         return Noise(self.keys[rows])
 
     def _bits(self, step: int | Int[Tensor, " M"], shape: tuple[int, ...], stream: int) -> Int[Tensor, "B ..."]:
-        steps = torch.as_tensor(step, dtype=torch.int64, device=self.keys.device)
-        counter = _mix(self.keys[:, None] + _GOLDEN * (4 * steps.reshape(1, -1) + stream + 1))  # (B, M)
+        if isinstance(step, int):
+            counter = _mix(self.keys[:, None] + _signed(_GOLDEN * (4 * step + stream + 1)))  # (B, 1)
+        else:
+            counter = _mix(self.keys[:, None] + _GOLDEN * (4 * step.reshape(1, -1) + stream + 1))  # (B, M)
         element = torch.arange(1, math.prod(shape) + 1, dtype=torch.int64, device=self.keys.device)
         bits = _mix(counter[..., None] + _GOLDEN * element)
-        return bits.reshape(len(self.keys), *steps.shape, *shape)
+        return bits.reshape(len(self.keys), *(() if isinstance(step, int) else step.shape), *shape)
 
     def uniform(
         self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = 0

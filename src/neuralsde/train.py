@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from neuralsde.average import Average
 from neuralsde.checkpoints import Checkpoint, Checkpoints
 from neuralsde.config import TrainConfig
 from neuralsde.files import writable_folder
+from neuralsde.graphs import CapturedStep, can_capture, set_rate
 from neuralsde.noise import Noise
 from neuralsde.records import RunError, to_dict, with_settings
 from neuralsde.sequence import SequenceModel
@@ -33,7 +35,7 @@ from neuralsde.trajectories import Trajectories, Transitions
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-FREE_TO_CHANGE = {"progress", "log_every", "checkpoint_every", "keep", "trackers", "val_every", "sampler"}
+FREE_TO_CHANGE = {"progress", "log_every", "checkpoint_every", "keep", "trackers", "val_every", "sampler", "graph"}
 """Settings that a resumed run may change: they do not touch the numbers."""
 VALIDATION_SIZE = 8_192
 FINGERPRINT_SIZE = 4_096
@@ -66,37 +68,6 @@ def trained_parts(config: TrainConfig, step: int, parts: list[str]) -> list[str]
             raise ValueError(f"`stages` names {name!r}, but this model trains {parts}. Got {config.stages=}.")
     length = math.ceil(config.steps / len(config.stages))
     return config.stages[step // length].split("+")
-
-
-class Average:
-    """Exponential moving average of the parameters, with a warm-up so that short runs forget their start."""
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.names, parameters = zip(*model.named_parameters())
-        self.parameters: list[Tensor] = list(parameters)
-        self.values = [p.detach().clone() for p in parameters]
-        self.decay = decay
-
-    @torch.no_grad()
-    def update(self, step: int) -> None:
-        decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self.values, self.parameters, 1 - decay)
-
-    @torch.no_grad()
-    def apply(self) -> None:
-        """Put the average into the model."""
-        torch._foreach_copy_(self.parameters, self.values)
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """The model with the average in it, for a while."""
-        with torch.no_grad():
-            last = [p.clone() for p in self.parameters]
-            self.apply()
-            try:
-                yield
-            finally:
-                torch._foreach_copy_(self.parameters, last)
 
 
 def _fingerprint(data: Transitions) -> str:
@@ -177,8 +148,14 @@ class _Loop:
         self.val = None if val is None else val.to(device).spread(VALIDATION_SIZE)
         model.to(device).train()
         self.groups = model.parameter_groups()
-        fused = device.type in ("cpu", "cuda")
-        optimiser = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+        graph = can_capture(model, config, device, shares)
+        optimiser = torch.optim.AdamW(
+            model.parameters(),
+            lr=torch.tensor(config.lr, device=device) if graph else config.lr,  # type: ignore[arg-type]
+            weight_decay=config.weight_decay,
+            fused=device.type in ("cpu", "cuda"),
+            capturable=graph,
+        )
         self.wrapped, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.average = Average(model, config.ema)
         self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints", config.keep)
@@ -193,6 +170,8 @@ class _Loop:
         self.rows = torch.arange(
             self.accelerator.process_index, config.batch_size, self.accelerator.num_processes, device=device
         )
+        self.parts: list[str] = []
+        self.captured = CapturedStep(self._optimise, self.rows) if graph else None
         self.start = self._restore() if resume else 0
         self.main = self.accelerator.is_main_process
         self.metrics = None if folder is None else folder / "metrics.jsonl"
@@ -235,24 +214,28 @@ class _Loop:
         # For dropout and nets of the caller's own, which know no other generator
         seed = (self.config.seed * 1_000_003 + step) * 1_009 + self.accelerator.process_index
         torch.default_generator.manual_seed(seed)
-        if self.accelerator.device.type == "cuda":
+        if self.accelerator.device.type == "cuda" and self.captured is None:
             torch.cuda.manual_seed(seed)
+        for group in self.optimiser.param_groups:
+            set_rate(group, learning_rate(self.config, step))
         noise = Noise.for_step(self.config.seed, step, self.rows)
+        values = self._optimise(noise, step) if self.captured is None else self.captured(noise)
+        self.average.update(step)
+        return self.parts, values
+
+    def _optimise(self, noise: Noise, step: int = 0) -> Tensor:
+        """Draw a batch, take the losses, step; on a GPU this is what a CUDA graph repeats."""
         losses = self.wrapped(self.data.batch(noise), noise)
-        parts, values = list(losses), torch.stack([v.detach() for v in losses.values()])
+        self.parts, values = list(losses), torch.stack([v.detach() for v in losses.values()])
         if self.accelerator.device.type == "cpu":  # on an accelerator the check waits until the next log line
-            self._require_finite(values, parts, step)
-        trained = trained_parts(self.config, step, parts)
+            self._require_finite(values, self.parts, step)
         self.optimiser.zero_grad(set_to_none=True)
-        self.accelerator.backward(sum(losses[p] for p in trained))
+        self.accelerator.backward(sum(losses[p] for p in trained_parts(self.config, step, self.parts)))
         if self.config.clip > 0:
             for parameters in self.groups.values():
                 self.accelerator.clip_grad_norm_(parameters, self.config.clip)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.config, step)
         self.optimiser.step()
-        self.average.update(step)
-        return parts, values
+        return values
 
     @torch.no_grad()
     def _validate(self) -> dict[str, float]:

@@ -1,0 +1,86 @@
+"""A training step as a CUDA graph: the same numbers without launching its hundreds of small kernels one by one.
+
+Small nets keep a GPU waiting for the host. A graph records the kernels of one step and replays them with a single launch;
+what changes from step to step (the keys of the noise, the learning rate) lives in tensors that are overwritten in between.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuralsde.config import TrainConfig
+from neuralsde.noise import Noise
+from neuralsde.sequence import SequenceModel, has_dropout
+
+WARM_UP = 3
+"""Steps before the recording, in which libraries and the optimiser set up their memory."""
+
+
+def can_capture(model: SequenceModel, config: TrainConfig, device: torch.device, num_processes: int) -> bool:
+    """Whether a step is the same kernels every time: one GPU, no dropout, no stages, no nets we do not know."""
+    known = not model.own_nets and not has_dropout(model)
+    plain = config.graph and not config.stages and config.precision == "no"
+    return device.type == "cuda" and num_processes == 1 and known and plain
+
+
+def set_rate(group: dict[str, Any], rate: float) -> None:
+    """The learning rate of a parameter group, in place where a graph reads it."""
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
+class CapturedStep:
+    """Runs `step(noise)` eagerly a few times, records it once, and replays the record from then on."""
+
+    def __init__(self, step: Callable[[Noise], Tensor], rows: Tensor) -> None:
+        self.step = step
+        self.noise = Noise(torch.zeros_like(rows))
+        self.seen = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.values: Tensor | None = None
+        self.gave_up = False
+
+    def __call__(self, noise: Noise) -> Tensor:
+        self.noise.keys.copy_(noise.keys)
+        self.seen += 1
+        if self.gave_up:
+            return self.step(self.noise)
+        if self.seen <= WARM_UP:
+            return self._aside()
+        if self.graph is None and not self._record():
+            return self.step(self.noise)
+        assert self.graph is not None and self.values is not None
+        self.graph.replay()
+        return self.values.clone()
+
+    def _aside(self) -> Tensor:
+        """On a stream of its own, as a recording will be."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            values = self.step(self.noise)
+        torch.cuda.current_stream().wait_stream(stream)
+        return values
+
+    def _record(self) -> bool:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self.values = self.step(self.noise)
+        except RuntimeError as error:
+            self.gave_up = True
+            reason = str(error).splitlines()[0]
+            warnings.warn(
+                f"The step cannot be recorded as a CUDA graph ({reason}): training goes on without.", stacklevel=2
+            )
+            torch.cuda.synchronize()
+            return False
+        self.graph = graph
+        return True
