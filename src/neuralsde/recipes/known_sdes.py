@@ -16,7 +16,7 @@ CORE = ("ou", "gbm", "cir", "double_well", "van_der_pol", "lorenz")
 IRREGULAR = 20.0
 """Spread of the gaps of irregular stamps."""
 NET = MLPConfig(width=32, depth=2)
-TRAIN = TrainConfig(steps=2_000, batch_size=2_048, lr=4e-3, ema=0.998, progress=False)
+TRAIN = TrainConfig(steps=2_000, batch_size=8_192, lr=4e-3, ema=0.998, progress=False)
 
 
 def _sampler(system: str) -> Sampler:
@@ -42,9 +42,8 @@ def interpolated(system: str = "ou") -> Experiment:
     """From interpolated states: the drift is the flow with its balance, g∂g included."""
     run = start(system)
     model = _changed(run, tau="uniform", interpolation="bridge", noise=0.02, denoiser=True, antithetic=True)
-    if system in ("van_der_pol", "lorenz"):  # scores in several dimensions want more samples
+    if system in ("van_der_pol", "lorenz"):  # scores in several dimensions want more
         model = replace(model, net=MLPConfig(width=64, depth=2))
-        run = replace(run, train=replace(run.train, batch_size=8_192))
     return replace(run, name=f"{system}-interpolated", task=replace(run.task, reference=False), model=model)
 
 
