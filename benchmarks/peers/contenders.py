@@ -211,7 +211,7 @@ METHODS: dict[str, Method] = {
     "neuralsde": Method(neural_sde, 1e-2, own=True),
     "neuralsde_measured": Method(neural_sde_measured, 1e-2, own=True),
     "gaussian_mlp": Method(gaussian_mlp, 3e-3, own=True),
-    "sde_matching": Method(sde_matching(), 1e-3, recurrent=True),
+    "sde_matching": Method(sde_matching(), 3e-3, recurrent=True),
     "torchsde_bptt": Method(torchsde("euler", substeps=4), 1e-2, recurrent=True),
     "torchsde_adjoint": Method(torchsde("euler_adjoint", substeps=4), 1e-2, recurrent=True),
     "torchsde_reversible": Method(torchsde("reversible_heun", substeps=4), 1e-2, recurrent=True),
