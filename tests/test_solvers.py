@@ -240,3 +240,10 @@ def test_a_short_excursion_is_noticed():
         integrate(
             advance, torch.zeros(1, 1, 1), grid, Noise(torch.arange(1)), box=(torch.tensor(-1.0), torch.tensor(1.0))
         )
+
+
+def test_whole_steps_stay_whole_over_long_intervals():
+    """A step read from float32 stamps is not quite 0.01: ninety of them must not become ninety-one."""
+    step = float(torch.tensor(0.01, dtype=torch.float32)) * (1 - 1e-8)
+    grid = Grid.between(torch.tensor([[0.0, 0.01, 0.1, 1.0]], dtype=torch.float64), step)
+    assert grid.output.tolist() == [[0, 1, 10, 100]]

@@ -106,7 +106,7 @@ class Grid:
     def between(cls, times: Float[Tensor, "P T"], max_step: float) -> Grid:
         """Equal steps of at most `max_step` in each interval of `times`."""
         gaps = times.diff(dim=1)
-        steps = torch.ceil(gaps / max_step - 1e-6).clamp(min=1).long()
+        steps = torch.ceil(gaps / max_step * (1 - 1e-6)).clamp(min=1).long()  # whole steps, whatever the rounding
         ends = steps.cumsum(1)
         output = torch.cat([torch.zeros_like(ends[:, :1]), ends], dim=1)
         m = torch.arange(int(ends[:, -1].max()) + 1, device=times.device).repeat(len(times), 1)
