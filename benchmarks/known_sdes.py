@@ -9,7 +9,8 @@ Torchsde's latent SDE sees windows of 20 gaps, SDE Matching of 40 (as its notebo
 each step; ours and the Gaussian perceptron see transitions. The prior of both latent SDEs lives in data space, so that
 drift, diffusion, density and paths from given states are read from it as from ours; their observation noise is learned.
 
-Rows are merged into the output as they come in; those it holds already are not run again.
+Rows are merged into the output as they come in; those it holds already are not run again. `--memory` and `--tune` are
+calls of their own, into the same file.
 """
 
 from __future__ import annotations
@@ -153,35 +154,42 @@ def tuning_jobs(args: argparse.Namespace) -> Iterator[Job]:
                     yield Job(task, method, 0, (min(args.marks),), args.transitions, args.clock, lr, args.sde_matching)
 
 
+def memory_jobs(args: argparse.Namespace) -> Iterator[tuple[str, int, Path | None]]:
+    """Each method at each length."""
+    for length in args.memory or memory.LENGTHS:
+        for method in args.only or COMPARED:
+            if not method.startswith("sde_matching") or args.sde_matching is not None:
+                yield method, length, args.sde_matching
+
+
 def record(args: argparse.Namespace) -> dict[str, Any]:
     """Where the rows of this call come from."""
-    versions = {}
-    for name in ("torchsde",):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    source = provenance()
+    versions = source["versions"]
+    try:
+        versions["torchsde"] = version("torchsde")
+    except PackageNotFoundError:
+        print("torchsde is not installed: its rows will hold an error")
     if args.sde_matching is not None:
         from peers.sde_matching import fingerprint
 
         versions["sde_matching_notebook_sha256"] = fingerprint(args.sde_matching)
-    source = provenance()
-    return {
-        **source,
-        "versions": source["versions"] | versions,
-        "load": os.getloadavg(),
-        "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items() if k != "sde_matching"},
-        "threads_per_job": 1,
-    }
+    settings = {k: v for k, v in vars(args).items() if not isinstance(v, Path)}
+    return {**source, "load": os.getloadavg(), "threads_per_job": 1, "settings": settings}
 
 
-def key(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What makes a row the same as another."""
-    return row["task"], row["method"], row["seed"], row["mark"]
+def merge(rows: list[dict[str, Any]], new: list[dict[str, Any]], same: tuple[str, ...]) -> list[dict[str, Any]]:
+    """`new` in place of the rows that are the same in these fields, all in order."""
+
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in same)
+
+    replaced = {place(row) for row in new}
+    return sorted([row for row in rows if place(row) not in replaced] + new, key=place)
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Run what is asked for and not there yet."""
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("results/known_sdes_peers.json"))
     parser.add_argument("--budget", type=float, default=600, help="longest training, in seconds")
@@ -194,35 +202,35 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--sde-matching", type=Path, help="a checkout of the SDE Matching repository")
     parser.add_argument("--transitions", type=int, default=400_000)
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="what a second of training is")
-    parser.add_argument("--tune", action="store_true", help="try the learning rates instead")
+    parser.add_argument("--tune", action="store_true", help="try the learning rates instead, for the shortest mark")
     parser.add_argument(
-        "--memory", type=int, nargs="*", metavar="LENGTH", help="measure memory at these lengths instead"
+        "--memory", type=int, nargs="*", metavar="LENGTH", help="measure memory instead, at these lengths"
     )
-    args = parser.parse_args(argv)
-    os.environ["OMP_NUM_THREADS"] = "1"
+    return parser.parse_args(argv)
 
-    values = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else {}
-    values = {"runs": [], "rows": [], "tuning": [], "memory": []} | values
+
+def main(argv: list[str] | None = None) -> None:
+    """Run what is asked for and not there yet."""
+    args = arguments(argv)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    values = {"runs": [], "rows": [], "tuning": [], "memory": []}
+    if args.output.exists():
+        values |= json.loads(args.output.read_text(encoding="utf-8"))
     values["runs"].append(record(args))
     with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
         if args.memory is not None:
-            names = args.only or COMPARED
-            names = [n for n in names if args.sde_matching is not None or not n.startswith("sde_matching")]
-            lengths = args.memory or memory.LENGTHS
-            waiting = [pool.submit(memory.measure, n, length, args.sde_matching) for length in lengths for n in names]
             section, same = "memory", ("method", "length", "batch")
+            waiting = [pool.submit(memory.measure, *job) for job in memory_jobs(args)]
         elif args.tune:
+            section, same = "tuning", ("method", "task", "mark", "lr")
             waiting = [pool.submit(run, job) for job in tuning_jobs(args)]
-            section, same = "tuning", ("task", "method", "mark", "lr")
         else:
-            done = {key(row) for row in values["rows"] if "error" not in row}
-            waiting = [pool.submit(run, job) for job in jobs(args, done)]
             section, same = "rows", ("task", "method", "seed", "mark")
+            done = {tuple(row[k] for k in same) for row in values["rows"] if "error" not in row}
+            waiting = [pool.submit(run, job) for job in jobs(args, done)]
         for future in as_completed(waiting):
             new = [row | {"run": len(values["runs"]) - 1} for row in future.result()]
-            keys = [[row[name] for name in same] for row in new]
-            kept = [row for row in values[section] if [row[name] for name in same] not in keys]
-            values[section] = sorted(kept + new, key=lambda row: [str(row[n]).zfill(12) for n in same])
+            values[section] = merge(values[section], new, same)
             write_results(args.output, values)
             for row in new:
                 print(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()}), flush=True)
