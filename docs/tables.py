@@ -86,19 +86,29 @@ def known_sdes_short() -> str:
 
 
 def known_sdes_source() -> str:
-    """How many seeds the rows have, and where they were run."""
+    """What the rows stand on."""
     values = _results("known_sdes.json")
-    seeds = sorted({row["num_seeds"] for row in values["summary"].values() if row})
-    fewer = [f"{k} ({v.get('num_seeds', 0)})" for k, v in values["summary"].items() if v.get("num_seeds", 0) < 5]
     commits = ", ".join(f"`{c}`" for c in sorted({r["commit"] for r in values["runs"]}))
-    note = f" Rows with fewer than five: {'; '.join(fewer)}." if fewer else ""
+    small = sorted({r["label"] for r in values["runs"] if r["experiment"]["train"]["batch_size"] == 2_048})
+    missing = [k for k, v in values["summary"].items() if not v]
+    note = f" Not run yet: {'; '.join(missing)}." if missing else ""
+    note += f" Run with batches of 2,048 where the recipe now says 8,192: {'; '.join(small)}." if small else ""
     return (
-        f"{seeds[0]} to {seeds[-1]} training seeds, mean ± 95 % interval over seeds where there are several; "
-        f"{len(values['runs'])} runs, commits {commits}.{note} `nsde compare known-sdes` runs what is missing."
+        f"Mean over training seeds ± 95 % interval where there are several; {len(values['runs'])} runs, commits {commits}.{note} "
+        "`nsde compare known-sdes` runs what is missing, up to five seeds each."
     )
 
 
+def peers() -> str:
+    """Quality by time, time to quality and memory of the rivals on known SDEs."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from peers.report import table
+
+    return table(_results("known_sdes_peers.json"))
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "peers": peers,
     "known-sdes": known_sdes,
     "known-sdes-short": known_sdes_short,
     "known-sdes-source": known_sdes_source,

@@ -37,14 +37,15 @@ def _show(value: Mapping[str, float | None], *, sign: bool = False) -> str:
 def known_sdes(values: Mapping[str, Any]) -> str:
     """The summary of the known SDEs: errors in percent, excess likelihood in millinats, coverage in percent."""
     lines = [
-        "| system, training | drift error % | true family % | diffusion error % | excess NLL, mnat | 80 % band | 95 % band "
+        "| system, training | seeds | drift error % | true family % | diffusion error % | excess NLL, mnat | 80 % band | 95 % band "
         "| 10-step law (floor) | 100-step law (floor) |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for label, row in values["summary"].items():
         if not row:
             continue
         cells = [
+            str(row["num_seeds"]),
             _scaled(row.get("drift_error"), 100),
             _scaled(row.get("parametric_drift_error"), 100),
             _scaled(row.get("diffusion_error"), 100, 2),
