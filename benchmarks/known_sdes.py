@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
@@ -32,6 +33,7 @@ import torch
 from peers import memory
 from peers.contenders import LEARNING_RATES, METHODS, Shape, matched
 from peers.report import table as table  # for the documentation
+from torch import Tensor
 
 from neuralsde.config import KnownSDEConfig
 from neuralsde.experiment import provenance, write_results
@@ -111,10 +113,8 @@ def energies(model: SequenceModel, config: KnownSDEConfig) -> dict[str, float]:
     Both are in units of their standard deviation. Of the later state alone the law would be the stationary one, whatever
     was learned. The `floor` is the same between two sets of true paths; without bias, it is 0 up to chance.
     """
-    truth, rng = known_sdes.system(config), np.random.default_rng(known_sdes.HELD_OUT)
-    x = truth.first_states(NUM_STARTS, rng)
-    times = truth.dt * torch.tensor([0.0, *LEADS], dtype=torch.float64)
-    true, other = (truth.simulate(x, times.expand(len(x), -1), rng) for _ in range(2))
+    times, true, other = true_paths(config, NUM_STARTS)
+    x = true[:, 0]
     paths = model.sample(x.float(), times, rng=torch.Generator().manual_seed(0))[:, 0].double()
     out = {}
     for k, lead in enumerate(LEADS, start=1):
@@ -123,6 +123,15 @@ def energies(model: SequenceModel, config: KnownSDEConfig) -> dict[str, float]:
         out[f"energy_{lead}"] = energy_distance(a, b, unbiased=True)
         out[f"energy_{lead}_floor"] = energy_distance(c, b, unbiased=True)
     return out
+
+
+@cache
+def true_paths(config: KnownSDEConfig, num: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Times, and two sets of paths from the same held-out states."""
+    truth, rng = known_sdes.system(config), np.random.default_rng(known_sdes.HELD_OUT)
+    x = truth.first_states(num, rng)
+    times = truth.dt * torch.tensor([0.0, *LEADS], dtype=torch.float64)
+    return times, *(truth.simulate(x, times.expand(num, -1), rng) for _ in range(2))
 
 
 def jobs(args: argparse.Namespace, done: set[tuple[Any, ...]]) -> Iterator[Job]:

@@ -304,6 +304,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(benchmark, "as_completed", lambda waiting: map(Done, waiting))
     monkeypatch.setattr(benchmark, "NUM_STARTS", 50)
     monkeypatch.setattr(benchmark, "LEADS", (1, 10))
+    benchmark.true_paths.cache_clear()
     for name in ("NUM_STATES", "NUM_PAIRS"):
         monkeypatch.setattr(known_sdes, name, 100)
 
