@@ -164,9 +164,19 @@ def test_measurement_noise_is_told_from_diffusion():
     task = replace(run.task, num_transitions=60_000)
     data = known_sdes.data(task)
     model = build(run.model, data.transitions(lag=task.lag))
-    nsde.fit(model, data, steps=500, batch_size=512, lr=4e-3, progress=False)
+    nsde.fit(model, data, steps=600, batch_size=512, lr=1e-2, progress=False)
     errors = known_sdes.field_errors(model, task)
     assert errors["diffusion_error"] < 0.1
     assert float(model.measurement_std) == pytest.approx(math.sqrt(2 * 0.05), rel=0.1)
     x = np.array([[1.0]])
     assert float(model.fields(x)[0]) == pytest.approx(-1.0, abs=0.25)
+    # Forecasts of measurements from measurements are calibrated only with the noise of both
+    data = known_sdes.data(replace(task, num_transitions=10_000), seed=1)
+    covered = {
+        measured: nsde.evaluate_forecasts(
+            model, data, horizon=0.1, origins_per_path=20, num_paths=79, sampler=Sampler(measured=measured)
+        )["coverage"]["0.8"]["mean"]
+        for measured in (True, False)
+    }
+    assert abs(covered[True] - 0.8) < 0.05 < 0.8 - covered[False]
+    assert model.forecast_sampler.measured

@@ -10,7 +10,8 @@ from scipy import stats
 
 import neuralsde as nsde
 from neuralsde.config import MLPConfig, RectifiedFlowConfig
-from neuralsde.forecast.futures import forecasts, futures, skill
+from neuralsde.forecast import skill
+from neuralsde.forecast.futures import forecasts, futures
 from neuralsde.forecast.references import climatology, random_walk
 from neuralsde.forecast.skill import evaluate_forecasts, negative_log_likelihood, score_forecasts
 from neuralsde.models import build

@@ -86,6 +86,8 @@ class Sampler:
     """Factor on g; 0 gives the deterministic flow (the probability-flow ODE when tau is uniform)."""
     correction: Literal["auto", "exact", "probe", "off"] = "auto"
     """The term g dg: exact by autograd, one Hutchinson probe, or left out; auto is exact up to 32 dimensions."""
+    measured: bool = False
+    """The start is a measurement: draw the true state behind it, and add the learned measurement noise to what comes out."""
     box: float | None = 20.0
     """Stop with an error when a state is further than this many data ranges outside the data. None: only when not finite."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -80,17 +81,38 @@ class GaussianSteps(SequenceModel):
         def condition(share: float) -> Tensor | None:
             return self._condition(batch.context, (batch.time + share * batch.dt) / self.scale.step)
 
-        measured = None
-        if self.config.measurement:
-            with evaluating(self.nets):
-                score, slope, passes = newest_slope(
-                    partial(self.score, condition=condition(0.0)), state, "exact", self._fixed_signs(state)
-                )
-            self.count(denoiser=passes)
-            measured = Measured(torch.exp(2 * self.log_error).flatten(), score.flatten(1), slope.flatten(1))
+        measured = self._measured(state, condition(0.0)) if self.config.measurement else None
         num_steps = self.config.transition_steps if self.config.transition == "moments" else 0
         seen = None if batch.mask is None else batch.mask.flatten(1)
         return step_log_prob(fields, condition, state, step, self.scale.steps(batch.dt), num_steps, seen, measured)
+
+    def _measured(self, state: Tensor, condition: Tensor | None) -> Measured:
+        """What is known of the true state behind the newest slot."""
+        with evaluating(self.nets):
+            at = partial(self.score, condition=condition)
+            score, slope, passes = newest_slope(at, state, "exact", self._fixed_signs(state))
+        self.count(denoiser=passes)
+        return Measured(torch.exp(2 * self.log_error).flatten(), score.flatten(1), slope.flatten(1))
+
+    # Sampling from measurements, and of them
+
+    @property
+    def forecast_sampler(self) -> Sampler:
+        return replace(self.sampler, measured=self.config.measurement)
+
+    def true_states(self, state: Tensor, condition: Tensor | None, noise: Noise) -> Tensor:
+        if not self.config.measurement:
+            return super().true_states(state, condition, noise)
+        shift, variance = self._measured(state, condition).law()
+        z = noise.normal(0, self.scale.shape, stream=2).flatten(1)
+        newest = state[:, -1] + (shift + variance.sqrt() * z).detach().reshape(state[:, -1].shape)
+        return torch.cat([state[:, :-1], newest[:, None]], dim=1)
+
+    def measurements(self, states: Tensor, noise: Noise) -> Tensor:
+        if not self.config.measurement:
+            return super().measurements(states, noise)
+        steps = torch.arange(states.shape[1], device=states.device)
+        return states + torch.exp(self.log_error.detach()) * noise.normal(steps, self.scale.shape, stream=3)
 
     def _fixed_signs(self, state: Tensor) -> Any:
         """One probe for all: fields and densities are functions of the data."""

@@ -128,6 +128,19 @@ class SequenceModel(nn.Module, ABC):
     def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
         """Refuse what this model cannot serve; `gaps` are the times between outputs in reference steps."""
 
+    @property
+    def forecast_sampler(self) -> Sampler:
+        """How observations are forecast from observations."""
+        return self.sampler
+
+    def true_states(self, state: Tensor, condition: Tensor | None, noise: Noise) -> Tensor:
+        """Draw the states (P, H, *S) behind measured ones."""
+        raise ValueError("`measured=True` needs a model trained with `measurement=True`.")
+
+    def measurements(self, states: Tensor, noise: Noise) -> Tensor:
+        """Measurements of states (P, T, *S)."""
+        raise ValueError("`measured=True` needs a model trained with `measurement=True`.")
+
     def max_step(self, sampler: Sampler) -> float:
         """Longest step of the time grid, in reference steps."""
         return 1.0 / sampler.substeps
@@ -186,6 +199,9 @@ class SequenceModel(nn.Module, ABC):
         if ctx is not None:
             ctx = ctx.repeat_interleave(num_paths, 0)
         start = (t[:, :1] / self.scale.step).expand(batch, 1).repeat_interleave(num_paths, 0)
+        if sampler.measured:
+            held = ctx[:, 0] if ctx is not None and ctx.ndim == 3 else ctx
+            u = self.true_states(u, self._condition(held, start[:, 0]), keys)
         box = None if sampler.box is None else self.scale.box(sampler.box)
         if chunk is None:
             chunk = max(1, MAX_CHUNK_ELEMENTS // (u[0, 0].numel() * grid.time.shape[1]))
@@ -202,7 +218,8 @@ class SequenceModel(nn.Module, ABC):
                     out.append(integrate(advance, u[rows], own, keys[rows], box=box, first_path=first))
         finally:
             self.sampler = saved
-        paths = self.scale.raw(torch.cat(out)).reshape(batch, num_paths, num_times, *self.scale.shape)
+        drawn = torch.cat(out) if not sampler.measured else self.measurements(torch.cat(out), keys)
+        paths = self.scale.raw(drawn).reshape(batch, num_paths, num_times, *self.scale.shape)
         paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
         return paths
 

@@ -61,7 +61,7 @@ def forecasts(
         num_times: observations per forecast, evenly spread over those within the horizon.
         num_paths: samples per forecast.
         origins_per_path: forecasts per path.
-        sampler: replaces `model.sampler`.
+        sampler: replaces `model.forecast_sampler`, which draws measurements where the model learned their noise.
         seed: of the samples, which are the same whatever `batch_size`.
         batch_size: origins that are sampled at once.
     """
@@ -253,6 +253,7 @@ def _sample(
     parts = []
     for rows in torch.arange(len(history)).split(batch_size):
         held = None if context is None else context[rows]
-        drawn = model.sample(history[rows], times[rows], context=held, num_paths=num_paths, sampler=sampler, rng=rng)
+        how = sampler or model.forecast_sampler
+        drawn = model.sample(history[rows], times[rows], context=held, num_paths=num_paths, sampler=how, rng=rng)
         parts.append(drawn[:, :, 1:].cpu())
     return torch.cat(parts)
