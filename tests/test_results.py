@@ -10,6 +10,7 @@ import pytest
 
 from neuralsde.config import Experiment
 from neuralsde.recipes import branching as recipes
+from neuralsde.recipes import known_sdes as known_recipes
 from neuralsde.records import from_dict
 
 ROOT = Path(__file__).parent.parent
@@ -56,6 +57,39 @@ def test_other_forks_without_tuning(values, label):
     shares = values["summary"][label]["branch_fraction"]
     for branch in shares:
         assert abs(branch["mean"] - 1 / len(shares)) <= 0.1
+
+
+KNOWN = json.loads((ROOT / "results" / "known_sdes.json").read_text(encoding="utf-8"))
+MISSED = {("cir", "interpolated", "drift_error")}
+"""Targets that are not met: one seed in four has a wild drift at a state that the data hardly visits."""
+
+
+def test_known_sdes_say_where_they_came_from():
+    for run in KNOWN["runs"]:
+        assert len(run["commit"]) == 12 and run["versions"]["torch"] and run["hardware"]["cores"]
+        assert run["scores"]["num_forecasts"] == 5000
+    assert list(KNOWN["summary"]) == list(known_recipes.comparison())
+
+
+@pytest.mark.parametrize("system", known_recipes.CORE)
+@pytest.mark.parametrize("mode", ["start", "interpolated"])
+def test_known_sdes_meet_their_targets_or_say_so(system, mode):
+    row, best = KNOWN["summary"][f"{system}, {mode}"], KNOWN["summary"][f"{system}, start"]
+    assert row["num_seeds"] >= 3
+    limits = {
+        "drift_error": max(0.05, 2 * best["parametric_drift_error"]["mean"]),
+        "diffusion_error": 0.03,
+        "excess_nll": 0.01,
+    }
+    for score, limit in limits.items():
+        assert (row[score]["mean"] <= limit) is ((system, mode, score) not in MISSED), score
+    assert abs(row["coverage_80"]["mean"] - 0.8) <= 0.02 and abs(row["coverage_95"]["mean"] - 0.95) <= 0.02
+
+
+def test_the_papers_choice_finds_neither_drift_nor_noise():
+    for system in ("ou", "cir", "double_well"):
+        row = KNOWN["summary"][f"{system}, paper's choice"]
+        assert row["drift_error"]["mean"] > 0.9 and 0.45 < row["diffusion_error"]["mean"] < 0.5
 
 
 def test_documented_tables_are_those_of_the_results():
