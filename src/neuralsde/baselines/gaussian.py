@@ -88,10 +88,10 @@ class GaussianMLP(SequenceModel):
             )
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
-        self._require_known(gaps / torch.ceil(gaps / self.longest - 1e-6).clamp(min=1))
+        self._require_known(gaps / torch.ceil(gaps / self.max_step(sampler)).clamp(min=1))
 
     def max_step(self, sampler: Sampler) -> float:
-        return float(self.longest)
+        return 1.001 * float(self.longest)  # stamps are rounded
 
     def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
         history = torch.cat([step.older(step.time), step.x[:, None]], dim=1)
