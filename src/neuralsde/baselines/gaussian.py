@@ -91,7 +91,7 @@ class GaussianMLP(SequenceModel):
         self._require_known(gaps / torch.ceil(gaps / self.max_step(sampler)).clamp(min=1))
 
     def max_step(self, sampler: Sampler) -> float:
-        return 1.001 * float(self.longest)  # stamps are rounded
+        return (1 + 1e-5) * float(self.longest)  # stamps are rounded
 
     def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
         history = torch.cat([step.older(step.time), step.x[:, None]], dim=1)
