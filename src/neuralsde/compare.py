@@ -19,11 +19,8 @@ from typing import Any
 from neuralsde.config import Experiment
 from neuralsde.experiment import provenance, run, write_results
 from neuralsde.files import writable_folder
+from neuralsde.metrics.forecast import student_t
 from neuralsde.records import from_dict, to_dict
-
-T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
-"""Student's t for a two-sided 95 % interval, by degrees of freedom."""
-
 
 COUNTS = ("num_paths", "num_forecasts")
 """Scores that are sample sizes, the same for every seed."""
@@ -109,5 +106,5 @@ def _interval(values: Sequence[float | None]) -> dict[str, float | None]:
     if not known:
         return {"mean": None}
     mean, n = statistics.fmean(known), len(known)
-    half = T_95.get(n - 1, 1.96) * statistics.stdev(known) / math.sqrt(n) if n > 1 else None
+    half = student_t(n - 1) * statistics.stdev(known) / math.sqrt(n) if n > 1 else None
     return {"mean": mean, "ci95": half, "min": min(known), "max": max(known)}
