@@ -9,8 +9,8 @@ Torchsde's latent SDE sees windows of 20 gaps, SDE Matching of 40 (as its notebo
 each step; ours and the Gaussian perceptron see transitions. The prior of both latent SDEs lives in data space, so that
 drift, diffusion, density and paths from given states are read from it as from ours; their observation noise is learned.
 
-Rows are merged into the output as they come in; those it holds already are not run again. `--memory` and `--tune` are
-calls of their own, into the same file.
+Rows are merged into the output as they come in; those it holds already, at the same learning rate, are not run again.
+`--memory` and `--tune` are calls of their own, into the same file.
 """
 
 from __future__ import annotations
@@ -97,8 +97,10 @@ def run(job: Job) -> list[dict[str, Any]]:
 
 
 def score(model: SequenceModel, config: KnownSDEConfig) -> dict[str, Any]:
-    """The same held-out states and transitions for every method and seed."""
-    out: dict[str, Any] = known_sdes.excess_nll(model, config)
+    """The same held-out states and transitions, without noise, for every method and seed."""
+    out: dict[str, Any] = {}
+    if config.measurement == 0:  # else a density would be that of noisy transitions for some, and not for others
+        out |= known_sdes.excess_nll(model, config)
     if hasattr(model, "fields"):
         out |= known_sdes.field_errors(model, config)
     try:
@@ -235,7 +237,8 @@ def main(argv: list[str] | None = None) -> None:
             waiting = [pool.submit(run, job) for job in tuning_jobs(args)]
         else:
             section, same = "rows", ("task", "method", "seed", "mark")
-            done = {tuple(row[k] for k in same) for row in values["rows"] if "error" not in row}
+            valid = [r for r in values["rows"] if "error" not in r and r["lr"] == METHODS[r["method"]].lr]
+            done = {tuple(row[k] for k in same) for row in valid}
             waiting = [pool.submit(run, job) for job in jobs(args, done)]
         for future in as_completed(waiting):
             new = [row | {"run": len(values["runs"]) - 1} for row in future.result()]

@@ -333,7 +333,7 @@ def test_a_run_from_end_to_end(tiny, tmp_path, checkout, capsys):
     for row in values["rows"]:
         assert row["steps"] >= 1 and row["parameters"] and row["seconds"] > 0
         assert row["run"] == (row["task"] == "ou_noisy")
-        assert math.isfinite(row["excess_nll"]) and math.isfinite(row["energy_10"])
+        assert ("excess_nll" in row) == (row["task"] == "ou") and math.isfinite(row["energy_10"])
         assert ("drift_error" in row) == (row["method"] != "gaussian_mlp")
     assert values["runs"][0]["versions"]["torchsde"] and values["runs"][0]["load"]
     assert str(tmp_path) not in json.dumps(values)  # no paths of this machine
