@@ -88,12 +88,17 @@ def factors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
-def spread(values: list[float], digits: int = 2) -> str:
-    """Median, and the range over the seeds."""
+def spread(values: list[float], *, least: float | None = None) -> str:
+    """Median, and the range over the seeds; `least` is what a value was raised to where it was below."""
     if not values:
         return "–"
-    low, middle, high = (f"{v:.{digits}g}" for v in (min(values), statistics.median(values), max(values)))
-    return middle if len(values) == 1 else f"{middle} ({low} to {high})"
+
+    def show(value: float) -> str:
+        text = f"{value:.0f}" if abs(value) >= 100 else f"{value:.2g}"
+        return f"≤ {text}" if value == least else text
+
+    low, middle, high = (show(v) for v in (min(values), statistics.median(values), max(values)))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def _lines(head: list[str], body: list[list[str]]) -> str:
@@ -117,9 +122,11 @@ def quality_table(values: dict[str, Any], quality: str, *, noisy: bool = False) 
     body = []
     for task in _tasks(rows):
         for method in _methods(rows, task):
-            own = [r for r in rows if (r["task"], r["method"]) == (task, method)]
-            cells = [spread([r[quality] for r in own if r["mark"] == m and r.get(quality) is not None]) for m in marks]
-            if any(cell[0].isdigit() or cell[0] == "-" for cell in cells):
+            own = [r for r in rows if (r["task"], r["method"]) == (task, method) and r.get(quality) is not None]
+            last = max((r["mark"] for r in own), default=0)
+            cells = [spread([r[quality] for r in own if r["mark"] == m]) if m <= last else "–" for m in marks]
+            cells = [f"as at {last:g} s" if own and m > last else cell for m, cell in zip(marks, cells)]
+            if own:
                 body.append([TASK_LABELS[task], LABELS[method], *cells])
     return _lines(["system", "method", *(f"{m:g} s" for m in marks)], body)
 
@@ -127,21 +134,24 @@ def quality_table(values: dict[str, Any], quality: str, *, noisy: bool = False) 
 def factor_table(values: dict[str, Any]) -> str:
     """How much sooner we are where a rival is at best, and it where we are."""
     rows = [r for r in values["rows"] if not r["task"].endswith("noisy")]
+    names = list(TASK_LABELS), list(LABELS), list(QUALITIES)
+    entries = factors(rows)
+    entries.sort(key=lambda e: [order.index(e[k]) for k, order in zip(("task", "method", "quality"), names)])
     body = []
-    for entry in factors(rows):
-        seeds = entry["seeds"]
-        reached_by_us = [s["factor"] for s in seeds if s["factor"] is not None]
+    for entry in entries:
+        seeds, least = entry["seeds"], RESOLUTION.get(entry["quality"])
+        sooner = [s["factor"] for s in seeds if s["factor"] is not None]
         back = [s["back"] for s in seeds if s["back"] is not None]
         bound = "≥ " if any(s["first"] for s in seeds) else ""
-        ours = f"{bound}{spread(reached_by_us)} ×" if len(reached_by_us) == len(seeds) else "not reached by us"
+        best = spread([s["rival_value"] for s in seeds], least=least)
         body.append(
             [
                 TASK_LABELS[entry["task"]],
                 LABELS[entry["method"]],
                 QUALITIES[entry["quality"]],
-                f"{spread([s['rival_value'] for s in seeds])} at {spread([s['rival_seconds'] for s in seeds], 3)} s",
-                ours,
-                spread([s["our_best"] for s in seeds]),
+                f"{best} at {spread([s['rival_seconds'] for s in seeds])} s",
+                f"{bound}{spread(sooner)} ×" if len(sooner) == len(seeds) else "not reached by us",
+                spread([s["our_best"] for s in seeds], least=least),
                 f"{spread(back)} × our time" if len(back) == len(seeds) else "never",
             ]
         )
@@ -156,7 +166,7 @@ def memory_table(values: dict[str, Any]) -> str:
     body = []
     for method, batch in sorted({(r["method"], r["batch"]) for r in rows}, key=lambda k: (list(LABELS).index(k[0]), k)):
         own = {r["length"]: r for r in rows if (r["method"], r["batch"]) == (method, batch)}
-        cells = [f"{own[n]['bytes'] / 2**20:.3g}" if n in own else "–" for n in lengths]
+        cells = [spread([own[n]["bytes"] / 2**20]) if n in own else "–" for n in lengths]
         body.append([LABELS[method], batch, *cells])
     return _lines(["method", "one step takes", *(f"{n:,}" for n in lengths)], body)
 
