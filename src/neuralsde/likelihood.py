@@ -74,8 +74,7 @@ class GaussianSteps(SequenceModel):
         now = self.scale.states(batch.history)
         step = self.scale.states(batch.next) - now[:, -1]
         log_prob = self._log_prob(batch, now, step, self.drift_and_diffusion)
-        units = self.scale.std.log().expand_as(step)
-        return log_prob - (units if batch.mask is None else units * batch.mask).flatten(1).sum(1)
+        return log_prob - self.scale.log_volume(batch.mask, len(batch))
 
     def _log_prob(self, batch: Transition, state: Tensor, step: Tensor, fields: Any) -> Float[Tensor, " B"]:
         def condition(share: float) -> Tensor | None:

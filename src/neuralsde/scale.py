@@ -49,6 +49,11 @@ class Scale(nn.Module):
         """Raw time differences in reference steps, shaped to broadcast against states."""
         return (dt / self.step).reshape(-1, *[1] * len(self.shape))
 
+    def log_volume(self, mask: Tensor | None, batch: int) -> Float[Tensor, " B"]:
+        """What a log density in these units exceeds that in raw units by, over the entries (B, *S) that were observed."""
+        units = self.std.log().expand(batch, *self.shape)
+        return (units if mask is None else units * mask).flatten(1).sum(1)
+
     def box(self, ranges: float) -> tuple[Tensor, Tensor]:
         """The data's range widened by `ranges` times its width on both sides, in units of the scale."""
         low, high = self.states(self.low), self.states(self.high)

@@ -137,6 +137,12 @@ class Trajectories:
         """Length of the context vector, 0 where there is none."""
         return 0 if self.context is None else self.context.shape[1]
 
+    @property
+    def durations(self) -> Float[Tensor, " P"]:
+        """Time from the first to the last observation of each path."""
+        ends = self.lengths.cumsum(0)
+        return self.times[ends - 1] - self.times[ends - self.lengths]
+
     def __len__(self) -> int:
         """Number of paths."""
         return len(self.lengths)

@@ -160,11 +160,10 @@ def _first_count(found: list[tuple[Tensor, Tensor]]) -> int:
 
 def _why_none(data: Trajectories, lag: Lag, history: int) -> str:
     """What to say where no transition is possible."""
-    ends = data.lengths.cumsum(0)
-    longest = float((data.times[ends - 1] - data.times[ends - data.lengths]).max())
+    longest = float(data.durations.max())
     gaps = data.times.diff()
     within = torch.ones_like(gaps, dtype=torch.bool)
-    within[ends[:-1] - 1] = False
+    within[data.lengths.cumsum(0)[:-1] - 1] = False
     gap = float(gaps[within].min())
     if all(each is not None and each < 0.7 * gap for each in as_lags(lag)):
         return f"`lag` is shorter than the time between observations. Got {lag=}, gaps from {gap:g}. Use None."

@@ -68,8 +68,7 @@ class GaussianMLP(SequenceModel):
         mean, log_std = self._law_of(batch)
         seen = None if batch.mask is None else batch.mask.flatten(1)
         log_prob = log_density((self._increment(batch) - mean).flatten(1), torch.exp(2 * log_std).flatten(1), seen)
-        units = self.scale.std.log().expand_as(mean)
-        return log_prob - (units if batch.mask is None else units * batch.mask).flatten(1).sum(1)
+        return log_prob - self.scale.log_volume(batch.mask, len(batch))
 
     def _law_of(self, batch: Transition) -> tuple[Tensor, Tensor]:
         condition = self._condition(batch.context, batch.time / self.scale.step)

@@ -71,9 +71,8 @@ def score(model: SequenceModel, known: Table, held_out: Table, words: str, folde
     ):  # no feature is observed at two consecutive observations: there is no likelihood to add up
         values["nll"] = negative_log_likelihood(model, data)
         values["brownian_nll"] = brownian_nll(known.data, data)
-    ends = data.lengths.cumsum(0)
-    longest = float((data.times[ends - 1] - data.times[ends - data.lengths]).max())
-    horizon, per_path = min(HORIZON * model.scale.step, 0.5 * longest), math.ceil(NUM_FORECASTS / len(data))
+    horizon = min(HORIZON * model.scale.step, 0.5 * float(data.durations.max()))
+    per_path = math.ceil(NUM_FORECASTS / len(data))
     try:
         made = forecasts(model, data, horizon=horizon, origins_per_path=per_path)
         values |= score_forecasts(made, data, reference=known.data)

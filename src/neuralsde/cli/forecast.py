@@ -18,7 +18,6 @@ from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_t
 if TYPE_CHECKING:
     from neuralsde.data.tables import Table
     from neuralsde.sequence import SequenceModel
-    from neuralsde.trajectories import Trajectories
 
 DEFAULT_STEPS = 20
 """Training steps in a horizon that was not asked for."""
@@ -191,7 +190,7 @@ class Evaluate(TableOptions):
         table = self.read(file, self.model, model)
         _warn_of_training_data(file, table, self.model)
         data = table.data
-        default = min(DEFAULT_STEPS * model.scale.step, 0.5 * _longest(data))
+        default = min(DEFAULT_STEPS * model.scale.step, 0.5 * float(data.durations.max()))
         origins = math.ceil(ENOUGH_FORECASTS / len(data))
         made = forecasts(
             model,
@@ -211,8 +210,3 @@ class Evaluate(TableOptions):
         print(f"Wrote {folder / 'results.json'}")
         figures = save_figures(made, scores, table, folder)
         print(f"Wrote {', '.join(map(str, figures))}" if figures else "No figures: pip install 'neuralsde[plots]'.")
-
-
-def _longest(data: Trajectories) -> float:
-    ends = data.lengths.cumsum(0)
-    return float((data.times[ends - 1] - data.times[ends - data.lengths]).max())

@@ -71,11 +71,9 @@ def forecasts(
     ahead = _observations_ahead(data, horizon)
     usable = ahead[origins.row] > 0
     if not bool(usable.any()):
-        ends = data.lengths.cumsum(0)
-        longest = float((data.times[ends - 1] - data.times[ends - data.lengths]).max())
         raise ValueError(
             f"No path leaves room for `horizon`={horizon:g} after {model.config.history} slot(s) of history. The longest "
-            f"lasts {longest:g}. Use a shorter horizon or longer paths."
+            f"lasts {float(data.durations.max()):g}. Use a shorter horizon or longer paths."
         )
     origins = _spread_over_paths(origins[usable], origins_per_path)
     left_out = len(data) - len(torch.unique(origins.path))
@@ -249,11 +247,10 @@ def _sample(
     batch_size: int,
 ) -> Float[Tensor, "B N T *S"]:
     """Samples at all but the first of `times`."""
-    rng = torch.Generator().manual_seed(seed)
+    rng, how = torch.Generator().manual_seed(seed), sampler or model.forecast_sampler
     parts = []
     for rows in torch.arange(len(history)).split(batch_size):
         held = None if context is None else context[rows]
-        how = sampler or model.forecast_sampler
         drawn = model.sample(history[rows], times[rows], context=held, num_paths=num_paths, sampler=how, rng=rng)
         parts.append(drawn[:, :, 1:].cpu())
     return torch.cat(parts)

@@ -82,6 +82,10 @@ def field_errors(model: Any, config: KnownSDEConfig, seed: int = 0) -> dict[str,
     """Relative errors of drift and diffusion."""
     truth, x, _ = _held_out(config, NUM_STATES, seed)
     f, g = (v.double().cpu() for v in model.fields(x.float()))
+    return _errors(truth, x, f, g)
+
+
+def _errors(truth: System, x: Tensor, f: Tensor, g: Tensor) -> dict[str, float]:
     unit = x.std(0)
     return {
         "drift_error": _relative(f, truth.drift(x), unit),
@@ -188,11 +192,7 @@ def parametric(paths: Trajectories, config: KnownSDEConfig, *, seed: int = 0) ->
     _, states, _ = _held_out(config, NUM_STATES, seed)
     with torch.no_grad():
         f, g = fields(states, 0.0)
-    unit = states.std(0)
-    return {
-        "parametric_drift_error": _relative(f, truth.drift(states), unit),
-        "parametric_diffusion_error": _relative(g, truth.diffusion(states), unit),
-    }
+    return {f"parametric_{name}": error for name, error in _errors(truth, states, f, g).items()}
 
 
 def assess(model: SequenceModel, config: KnownSDEConfig, *, seed: int = 0) -> tuple[dict[str, Any], None]:
