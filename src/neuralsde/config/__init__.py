@@ -1,0 +1,40 @@
+"""Settings of models, training and experiments: frozen dataclasses, and their YAML record.
+
+Dataclasses are the one description of a run: Python builds them, the command line is made from them, a run folder
+records them as YAML and repeats from that record. This module imports no torch, so that help and dry runs are instant.
+"""
+
+from neuralsde.config.models import (
+    DDIMConfig,
+    GaussianConfig,
+    ModelConfig,
+    ModelSettings,
+    NeuralSDEConfig,
+    NextStateConfig,
+    Normalise,
+    RectifiedFlowConfig,
+    Sampler,
+)
+from neuralsde.config.nets import HistoryConfig, MLPConfig, NetConfig
+from neuralsde.config.tasks import BranchingConfig, Experiment, KnownSDEConfig, TaskConfig
+from neuralsde.config.train import TrainConfig
+
+__all__ = [
+    "BranchingConfig",
+    "DDIMConfig",
+    "Experiment",
+    "GaussianConfig",
+    "HistoryConfig",
+    "KnownSDEConfig",
+    "MLPConfig",
+    "ModelConfig",
+    "ModelSettings",
+    "NetConfig",
+    "NeuralSDEConfig",
+    "NextStateConfig",
+    "Normalise",
+    "RectifiedFlowConfig",
+    "Sampler",
+    "TaskConfig",
+    "TrainConfig",
+]

@@ -1,0 +1,87 @@
+"""Data with a way to score, and the experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+from neuralsde.config.models import ModelConfig
+from neuralsde.config.train import TrainConfig
+from neuralsde.records import Choice, check, check_choices
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchingConfig(Choice):
+    """Two-dimensional paths that run straight, then fork (the paper's Section 4.1)."""
+
+    density: int = 1
+    """Points per unit of time; the paper's two settings are 1 and 10."""
+    num_branches: int = 2
+    """Branches, spread evenly over the fan."""
+    angle: float = 30.0
+    """Degrees between the stem and the outermost branch."""
+    paths_per_branch: int = 50
+    """Identical copies of each branch in the training data."""
+    lag: float | None = 1.0
+    """Physical time between the two states of a transition; None is one data step."""
+    num_paths: int = 1_000
+    """Paths drawn for the scores."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("density", "num_branches", "paths_per_branch", "num_paths"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(0 < self.angle < 90, f"`angle` must be between 0 and 90 degrees. Got {self.angle=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownSDEConfig(Choice):
+    """Paths of an SDE whose truth is known, observed as asked."""
+
+    system: Literal["ou", "ou10", "gbm", "cir", "double_well", "van_der_pol", "lorenz", "noise_branching"] = "ou"
+    """The SDE."""
+    num_transitions: int = 400_000
+    """Transitions between consecutive observations, over all paths."""
+    dt: float | None = None
+    """Mean time between observations; None is the usual one of the system."""
+    gap_ratio: float = 1.0
+    """Largest over smallest gap; gaps are spread evenly on a logarithmic scale. 1: regular stamps."""
+    missing: float = 0.0
+    """Share of the entries that are not observed."""
+    measurement: float = 0.0
+    """Standard deviation of the measurement noise, in units of the mean size of a step's noise, g sqrt(dt)."""
+    lag: float | tuple[float, ...] | None = None
+    """Physical time between the two states of a transition; None is one observation."""
+    num_forecasts: int = 5_000
+    """Held-out paths that are forecast for the coverage of the bands."""
+    reference: bool = False
+    """Also fit the true family to the same paths by maximum likelihood, and score it."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("num_transitions", "num_forecasts"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(self.dt is None or self.dt > 0, f"`dt` must be positive. Got {self.dt=}.")
+        check(self.gap_ratio >= 1, f"`gap_ratio` must be at least 1. Got {self.gap_ratio=}.")
+        check(0 <= self.missing < 1, f"`missing` is a share in [0, 1). Got {self.missing=}.")
+        check(self.measurement >= 0, f"`measurement` must not be negative. Got {self.measurement=}.")
+
+
+if TYPE_CHECKING:
+    TaskConfig = Any  # which one it is, only its recipe and its task know
+else:
+    TaskConfig = Union[BranchingConfig, KnownSDEConfig]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One run: data, model, training, evaluation."""
+
+    name: str
+    """Name of the recipe."""
+    task: TaskConfig
+    """The data and how it is scored."""
+    model: ModelConfig
+    """The model."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """The training."""

@@ -1,0 +1,64 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from neuralsde.records import check, check_choices
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The training loop."""
+
+    steps: int = 5_000
+    """Optimiser steps."""
+    batch_size: int = 512
+    """Transitions per step, over all processes together."""
+    lr: float = 1e-3
+    """Peak learning rate of AdamW."""
+    warmup: float = 0.05
+    """Share of the steps in which the rate rises linearly; then it falls as a cosine."""
+    final_lr: float = 0.01
+    """Last learning rate as a share of the peak."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay."""
+    clip: float = 1.0
+    """Largest norm of the gradient of each trained part; 0 turns clipping off."""
+    ema: float = 0.995
+    """Decay of the moving average of the weights that is kept as the result; 0 keeps the last weights."""
+    seed: int = 0
+    """Seed of the data order and the injected noise (of the initial weights too, in a recipe)."""
+    stages: tuple[str, ...] = ()
+    """Train parts one after another, e.g. ("flow", "denoiser", "diffusion"); "a+b" trains two together. Empty: all at once."""
+    precision: Literal["no", "bf16"] = "no"
+    """Mixed precision."""
+    val_fraction: float = 0.0
+    """Share of the paths kept for the validation loss."""
+    val_every: int = 500
+    """Steps between validation losses."""
+    log_every: int = 50
+    """Steps between lines of metrics.jsonl."""
+    checkpoint_every: int = 1_000
+    """Steps between checkpoints, where there is a run folder."""
+    keep: int = 2
+    """Checkpoints kept."""
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Experiment trackers, through Accelerate."""
+    progress: bool = True
+    """Show a progress bar."""
+    graph: bool = True
+    """Replay the training step as a CUDA graph, where there is one GPU and no dropout."""
+    cpu: bool = False
+    """Stay on the CPU though there is an accelerator."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("steps", "batch_size", "val_every", "log_every", "checkpoint_every", "keep"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(self.lr > 0, f"`lr` must be positive. Got {self.lr=}.")
+        check(0 <= self.ema < 1, f"`ema` must be within [0, 1). Got {self.ema=}.")
+        check(0 <= self.val_fraction < 1, f"`val_fraction` must be within [0, 1). Got {self.val_fraction=}.")
+        check(0 <= self.warmup < 1, f"`warmup` is a share of the steps in [0, 1). Got {self.warmup=}.")
+        check(0 <= self.final_lr <= 1, f"`final_lr` is a share of `lr` within [0, 1]. Got {self.final_lr=}.")

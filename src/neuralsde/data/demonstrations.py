@@ -1,0 +1,108 @@
+"""Recorded episodes of observations and actions, and the paths that a policy learns from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Demonstrations:
+    """Episodes, end to end: row k of every array is one instant. Build it with `from_arrays`, which checks."""
+
+    observations: dict[str, np.ndarray]
+    """By name, (L, *shape) each: numbers as float32, images as uint8."""
+    actions: np.ndarray
+    """(L, A) float32: what was done at that instant."""
+    times: np.ndarray
+    """(L,) seconds since the start of the episode, float64."""
+    lengths: np.ndarray
+    """(E,) rows of each episode."""
+
+    @classmethod
+    def from_arrays(
+        cls, observations: Mapping[str, Any], actions: Any, lengths: Any, *, times: Any = None, dt: float | None = None
+    ) -> Demonstrations:
+        """Check and convert; without `times` instants are `dt` apart (default 1)."""
+        done = _numbers("actions", actions)
+        if done.ndim != 2 or not len(done):
+            raise ValueError(f"`actions` must have shape (L, A) with L >= 1. Got {done.shape}.")
+        ends = np.asarray(lengths, np.int64)
+        if ends.ndim != 1 or not len(ends) or ends.min() < 1 or ends.sum() != len(done):
+            raise ValueError(
+                f"`lengths` must be positive and add up to the {len(done)} rows. Got {len(ends)} adding up to {ends.sum()}."
+            )
+        if not observations:
+            raise ValueError("`observations` must hold at least one array. Got none.")
+        seen = {name: _numbers(name, value) for name, value in observations.items()}
+        for name, value in seen.items():
+            if len(value) != len(done):
+                raise ValueError(
+                    f"The observation {name!r} must have one row per action, {len(done)}. Got {len(value)}."
+                )
+        if times is None:
+            stamps = np.concatenate([np.arange(n) for n in ends]) * (1.0 if dt is None else dt)
+        else:
+            stamps = np.asarray(times, np.float64)
+            if stamps.shape != (len(done),):
+                raise ValueError(f"`times` must have shape {(len(done),)}. Got {stamps.shape}.")
+        first = ends.cumsum() - ends
+        stamps = stamps - np.repeat(stamps[first], ends)
+        inside = np.ones(len(stamps) - 1, bool)
+        inside[first[1:] - 1] = False
+        bad = inside & ~(np.diff(stamps) > 0)
+        if bad.any():
+            row = int(bad.argmax())
+            raise ValueError(
+                f"`times` must increase within an episode. Got {stamps[row + 1]:g} after {stamps[row]:g} in row {row + 1}."
+            )
+        return cls(seen, done, stamps.astype(np.float64), ends)
+
+    def __len__(self) -> int:
+        """Number of episodes."""
+        return len(self.lengths)
+
+    @property
+    def starts(self) -> np.ndarray:
+        """First row of each episode."""
+        return self.lengths.cumsum() - self.lengths
+
+    @property
+    def step(self) -> float:
+        """Typical time between instants."""
+        gaps = np.diff(self.times)
+        return float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1.0
+
+    def take(self, episodes: Sequence[int]) -> Demonstrations:
+        """Only these episodes, in this order."""
+        if not len(episodes) or not all(0 <= e < len(self) for e in episodes):
+            raise ValueError(f"`episodes` must name some of the {len(self)} episodes. Got {list(episodes)[:8]}.")
+        rows = np.concatenate([np.arange(self.starts[e], self.starts[e] + self.lengths[e]) for e in episodes])
+        seen = {name: value[rows] for name, value in self.observations.items()}
+        return Demonstrations(seen, self.actions[rows], self.times[rows], self.lengths[np.asarray(episodes)])
+
+    def rows_around(self, before: int, after: int) -> np.ndarray:
+        """(L, before + after): the rows before each instant, its own and later ones, held within the episode."""
+        first = np.repeat(self.starts, self.lengths)[:, None]
+        last = first + np.repeat(self.lengths, self.lengths)[:, None] - 1
+        offsets = np.arange(-before, after)[None]
+        return np.clip(np.arange(len(self.actions))[:, None] + offsets, first, last)
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"`{name}` must hold numbers. Got {array.dtype}. Convert or drop it.")
+    array = array.astype(np.float32)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"`{name}` must be finite. Got {name}{list(place)}={array[place]}. Drop that episode or mend it."
+        )
+    return array
