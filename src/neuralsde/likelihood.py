@@ -17,7 +17,7 @@ from neuralsde.moments import MAX_DIMENSIONS, Measured, step_log_prob
 from neuralsde.noise import Noise
 from neuralsde.scale import Scale
 from neuralsde.sequence import SequenceModel, Transition, evaluating
-from neuralsde.solvers import newest_slope
+from neuralsde.solvers import Coefficients, newest_slope
 
 
 class GaussianSteps(SequenceModel):
@@ -47,7 +47,25 @@ class GaussianSteps(SequenceModel):
     def score(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """Gradient of the log density of the data by the newest slot."""
 
+    @abstractmethod
+    def coefficients(
+        self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any, *, correction: bool
+    ) -> Coefficients:
+        """Drift, diffusion and, if asked, g∂g of the SDE that is sampled."""
+
     # What they share
+
+    @torch.no_grad()
+    def fields(self, x: Any, *, context: Any = None, sampler: Sampler | None = None) -> tuple[Tensor, Tensor]:
+        """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units and at time 0."""
+        x, _, context = self._check_inputs(x, [0.0, 1.0], context, 1)
+        self.nfe = {}
+        self.check_sampler(sampler or self.sampler, torch.zeros(1))
+        with evaluating(self):
+            state, condition = self.scale.states(x), self._condition(context, torch.zeros(len(x), device=x.device))
+            signs = self._fixed_signs(state)
+            c = self.coefficients(state, condition, sampler or self.sampler, signs, correction=False)
+        return c.drift * self.scale.std / self.scale.step, c.diffusion * self.scale.std / self.scale.step**0.5
 
     @property
     def measurement_std(self) -> Float[Tensor, "*S"]:

@@ -90,8 +90,9 @@ class NeuralSDE(GaussianSteps):
 
     def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: NeuralSDEConfig) -> None:
         super().__init__(scale, config)
-        if sorted(nets) != sorted(config.parts):
-            raise ValueError(f"`nets` must hold {config.parts} for this config. Got {sorted(nets)}.")
+        wanted = ["trunk"] if config.shared else config.parts
+        if sorted(nets) != sorted(wanted):
+            raise ValueError(f"`nets` must hold {wanted} for this config. Got {sorted(nets)}.")
         self.nets = nn.ModuleDict(nets)
         self.sizes = StepSizes(scale.shape)
         sigma = torch.as_tensor(config.noise, dtype=torch.float32)
@@ -116,25 +117,32 @@ class NeuralSDE(GaussianSteps):
 
     # The fields
 
+    def read(self, state: Tensor, condition: Tensor | None, **wanted: bool) -> dict[str, Tensor]:
+        """The wanted fields: one pass of each net, or one of the trunk that they share."""
+        names = [name for name, used in wanted.items() if used]
+        self.count(**dict.fromkeys(["trunk"] if self.config.shared else names, 1))
+        if self.config.shared:
+            raw = dict(zip(self.config.parts, self.nets["trunk"](state, condition).float().unbind(1)))
+        else:
+            raw = {name: self.nets[name](state, condition).float() for name in names}
+        units = {"flow": self.sizes.velocity, "diffusion": self.sizes.log_g}
+        return {name: units[name](raw[name]) if name in units else raw[name] for name in names}
+
     def flow(self, state: Tensor, condition: Tensor | None) -> Tensor:
-        """f, in units of std / dt_ref; the net's output is in units of the data's velocities."""
-        self.count(flow=1)
-        return self.sizes.rate * self.nets["flow"](state, condition).float()
+        """f, in units of std / dt_ref."""
+        return self.read(state, condition, flow=True)["flow"]
 
     def log_diffusion(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """log g, within the bounds of the data."""
-        self.count(diffusion=1)
-        return self.sizes.log_g(self.nets["diffusion"](state, condition).float())
+        return self.read(state, condition, diffusion=True)["diffusion"]
 
     def denoiser(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """d ≈ -ε, of the newest slot."""
-        self.count(denoiser=1)
-        return self.nets["denoiser"](state, condition).float()
+        return self.read(state, condition, denoiser=True)["denoiser"]
 
     def alpha(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """α(x) ≥ 0, the learned weight of the score, in units of std² / dt_ref."""
-        self.count(alpha=1)
-        share = nn.functional.softplus(self.nets["alpha"](state, condition).float() - 2)
+        share = nn.functional.softplus(self.read(state, condition, alpha=True)["alpha"] - 2)
         return share * torch.exp(2 * self.sizes.typical)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -142,9 +150,10 @@ class NeuralSDE(GaussianSteps):
         return groups | ({"measurement": [self.log_error]} if self.config.measurement else {})
 
     def trained_fields(self, state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
-        g = torch.exp(self.log_diffusion(state, condition))
         if self.config.by_likelihood:
-            return self.flow(state, condition), g
+            fields = self.read(state, condition, flow=True, diffusion=True)
+            return fields["flow"], torch.exp(fields["diffusion"])
+        g = torch.exp(self.log_diffusion(state, condition))
         with torch.no_grad(), evaluating(self.nets):  # the flow has its own loss: g is fitted to the drift it gives
             return self.drift_and_diffusion(state, condition)[0], g
 
@@ -177,14 +186,15 @@ class NeuralSDE(GaussianSteps):
         x = x + self.sigma * eps
 
         # Flow. Δx is that of the clean states: a noisy one would add σ²/Δt to g²
-        losses = {}
+        losses: dict[str, Tensor] = {}
+        d = None
         target = (after[:, -1] - now[:, -1]) / dt
         if config.by_likelihood:  # flow and diffusion together, by the law of the whole step
             losses["likelihood"] = self.likelihood_loss(batch, now if config.measurement else x, target * dt)
         else:
             fits = config.diffusion and (config.transition == "euler" or config.flow_loss == "nll")
-            log_g = self.log_diffusion(x, condition) if fits else None
-            r = self.flow(x, condition) - target
+            fields = self.read(x, condition, flow=True, diffusion=fits, denoiser=config.denoiser)
+            r, log_g, d = fields["flow"] - target, fields.get("diffusion"), fields.get("denoiser")
             if config.flow_loss == "nll" and log_g is not None:
                 losses["flow"] = flow_nll(r, dt, log_g)
             else:
@@ -193,13 +203,13 @@ class NeuralSDE(GaussianSteps):
             if config.transition == "moments":
                 losses["diffusion"] = self.likelihood_loss(batch, now, target * dt)
             elif log_g is not None:
-                if self.training and has_dropout(self.nets["flow"]):
+                if self.training and has_dropout(self.nets):
                     with torch.no_grad(), evaluating(self.nets):
                         r = self.flow(x, condition) - target
                 losses["diffusion"] = DIFFUSION_LOSSES[config.diffusion_loss](r, dt, log_g)
         # Denoiser
         if config.denoiser:
-            losses["denoiser"] = denoiser_dsm(self.denoiser(x, condition), eps[:, -1])
+            losses["denoiser"] = denoiser_dsm(self.denoiser(x, condition) if d is None else d, eps[:, -1])
             if config.antithetic:  # what is linear in ε cancels
                 mirrored = denoiser_dsm(self.denoiser(x - 2 * self.sigma * eps, condition), -eps[:, -1])
                 losses["denoiser"] = 0.5 * (losses["denoiser"] + mirrored)
@@ -220,18 +230,6 @@ class NeuralSDE(GaussianSteps):
         return flow_nll(r, dt, c.diffusion.log())
 
     # Sampling
-
-    @torch.no_grad()
-    def fields(self, x: Any, *, context: Any = None, sampler: Sampler | None = None) -> tuple[Tensor, Tensor]:
-        """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units and at time 0."""
-        x, _, context = self._check_inputs(x, [0.0, 1.0], context, 1)
-        self.nfe = {}
-        self.check_sampler(sampler or self.sampler, torch.zeros(1))
-        with evaluating(self):
-            state, condition = self.scale.states(x), self._condition(context, torch.zeros(len(x), device=x.device))
-            signs = self._fixed_signs(state)
-            c = self.coefficients(state, condition, sampler or self.sampler, signs, correction=False)
-        return c.drift * self.scale.std / self.scale.step, c.diffusion * self.scale.std / self.scale.step**0.5
 
     @property
     def balance(self) -> float:
@@ -262,19 +260,21 @@ class NeuralSDE(GaussianSteps):
         """Drift, diffusion and, if asked or owed, g∂g at a state; `signs()` gives the Hutchinson probe."""
         balance = self.balance if sampler.balance is None else sampler.balance
         pull = sampler.pull * self.scale.step
-        drift = self.flow(state, condition)
-        g = g_dg = torch.zeros_like(drift)
-        if not (self.config.diffusion and sampler.diffusion > 0):
-            balance = 0.0
-        elif (balance > 0 or correction) and sampler.correction != "off":
-            g, g_dg = self._g_and_dg(state, condition, sampler, signs)
-        else:
-            g = sampler.diffusion * torch.exp(self.log_diffusion(state, condition))
+        noisy = self.config.diffusion and sampler.diffusion > 0
+        balance = balance if noisy else 0.0
+        sloped = noisy and (balance > 0 or correction) and sampler.correction != "off"
         learned = self.config.alpha and sampler.balance is None and sampler.diffusion > 0
-        if self.has_score and (balance > 0 or pull > 0 or learned):
-            score = self.score(state, condition)
+        scored = self.has_score and (balance > 0 or pull > 0 or learned)
+        fields = self.read(state, condition, flow=True, diffusion=noisy and not sloped, denoiser=scored)
+        drift = fields["flow"]
+        g = g_dg = torch.zeros_like(drift)
+        if sloped:
+            g, g_dg = self._g_and_dg(state, condition, sampler, signs)
+        elif noisy:
+            g = sampler.diffusion * torch.exp(fields["diffusion"])
+        if scored:
             weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else balance * 0.5 * g**2
-            drift = drift + (weight + pull * self.sigma**2) * score
+            drift = drift + (weight + pull * self.sigma**2) * (fields["denoiser"] / self.sigma)
         drift = drift + balance * g_dg
         if sampler.pull_noise:
             g = torch.sqrt(g**2 + 2 * pull * self.sigma**2)

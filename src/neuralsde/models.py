@@ -80,14 +80,19 @@ def _assemble(
 def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
     """The nets by name, each with the condition that its model gives it."""
     names, size, num_fields = ["net"], context_size + config.time_input, 1
+    reader = None
     if isinstance(config, NeuralSDEConfig):
         names = config.parts
+        if config.shared:
+            reader = names.index("diffusion") if config.diffusion else None
+            names, num_fields = ["trunk"], len(names)
     elif isinstance(config, GaussianConfig):
         size, num_fields = size + 1, 2
     else:
         size += EMBEDDING + math.prod(shape)
     net: Any = NETS[type(config.net)]
     more = {"history": config.history, "condition_size": size, "num_fields": num_fields}
+    more |= {} if reader is None else {"reader": reader}
     return {name: net(config.net, shape, **more) for name in names}
 
 
@@ -109,10 +114,9 @@ def _check_nets(model: SequenceModel) -> None:
     for name, net in model.nets.items():
         with torch.no_grad(), evaluating(net):
             got = tuple(net(state.to(next(net.parameters(), state).device), condition).shape)
-        if got != (2, *model.scale.shape):
-            raise ValueError(
-                f"The net {name!r} must map a state {tuple(state.shape)} to {(2, *model.scale.shape)}. Got {got}."
-            )
+        wanted = (2, *([len(model.config.parts)] if model.config.shared else []), *model.scale.shape)
+        if got != wanted:
+            raise ValueError(f"The net {name!r} must map a state {tuple(state.shape)} to {wanted}. Got {got}.")
 
 
 def _warn_of_history(model: SequenceModel, pairs: Transition) -> None:

@@ -9,6 +9,7 @@ drawn in, a run can be resumed or continued from a step number alone, and nothin
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -63,6 +64,16 @@ class Noise:
         """The keys of the given rows of training step `step`: the same however the rows are spread over processes."""
         base = _mix_number(_mix_number(seed * _GOLDEN + 1) + step * _GOLDEN)
         return cls(_mix((rows + 1) * _GOLDEN + _signed(base)))
+
+    @classmethod
+    def for_seeds(cls, seeds: Sequence[int], device: torch.device | str = "cpu") -> Noise:
+        """One key per seed."""
+        keys = [_signed(_mix_number(_mix_number(seed * _GOLDEN + 2))) for seed in seeds]
+        return cls(torch.tensor(keys, dtype=torch.int64, device=device))
+
+    def child(self, number: int) -> Noise:
+        """Other streams of the same owners: a new one for each number."""
+        return Noise(_mix(_mix(self.keys) + _signed(_GOLDEN * (2 * number + 1))))
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -171,7 +171,7 @@ class SequenceModel(nn.Module, ABC):
         context: Any = None,
         num_paths: int = 1,
         sampler: Sampler | None = None,
-        rng: torch.Generator | None = None,
+        rng: torch.Generator | Noise | None = None,
         chunk: int | None = None,
     ) -> Float[Tensor, "B N T *S"]:
         """Draw `num_paths` futures of each state.
@@ -183,14 +183,16 @@ class SequenceModel(nn.Module, ABC):
             context: (B, C), or (B, T, C) for a context that holds from each output time to the next.
             num_paths: paths per state.
             sampler: replaces `model.sampler` for this call.
-            rng: source of the path keys; None draws new ones.
+            rng: source of the path keys, or the keys themselves, one per path; None draws new ones.
             chunk: paths integrated at once; None bounds the memory.
         """
         sampler = sampler or self.sampler
         x, t, ctx = self._check_inputs(history, times, context, num_paths)
         batch, num_times = len(x), t.shape[1]
         self.check_sampler(sampler, t.diff(dim=1) / self.scale.step)
-        keys = Noise.draw(rng, batch * num_paths, x.device)
+        keys = rng if isinstance(rng, Noise) else Noise.draw(rng, batch * num_paths, x.device)
+        if len(keys) != batch * num_paths:
+            raise ValueError(f"`rng` must hold one key per path, {batch * num_paths}. Got {len(keys)}.")
 
         u = self.scale.states(x).repeat_interleave(num_paths, 0)
         grid = Grid.between((t - t[:, :1]) / self.scale.step, self.max_step(sampler))

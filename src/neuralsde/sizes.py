@@ -36,6 +36,10 @@ class StepSizes(nn.Module):
         self.typical.copy_(size.square().nanmean(0).sqrt().clamp(1e-2 * high, 0.5 * high).log())
         self.rate.copy_((step**2 / dt).nanmean(0).div(dt.nanmean(0)).sqrt().clamp(min=1e-6))  # Δt-weighted, as the loss
 
+    def velocity(self, raw: Tensor) -> Tensor:
+        """A velocity from a net's output, which is in units of the data's velocities."""
+        return self.rate * raw
+
     def log_g(self, raw: Tensor) -> Tensor:
         """log g of a net's output, bounded smoothly: off the data a free log g extrapolates and roll-outs blow up."""
         width = self.high - self.low

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from neuralsde.data.arrays import as_context, as_list, as_states, as_times
@@ -31,17 +31,23 @@ class Trajectories:
         states: Float[Tensor, "L *S"],
         times: Float[Tensor, " L"],
         lengths: Int[Tensor, " P"],
-        context: Float[Tensor, "L C"] | None = None,
+        context: Shaped[Tensor, "M C"] | None = None,
         observed: Bool[Tensor, "L *S"] | None = None,
         names: tuple[str, ...] | None = None,
+        context_rows: Int[Tensor, "L K"] | None = None,
     ) -> None:
-        """Use `from_arrays`; this takes what was checked there. `context` holds one row per observation."""
+        """Use `from_arrays`; this takes what was checked there.
+
+        `context` holds one row per observation; with `context_rows` it holds rows that observations share, and each
+        observation has the K rows that are named there, end to end.
+        """
         self.states = states
         self.times = times
         self.lengths = lengths
         self.context = context
         self.observed = observed
         """False where an entry was missing and `states` holds what it was filled with; None: nothing was missing."""
+        self.context_rows = context_rows
         self.names = names
         """Of the features, where they have any."""
 
@@ -135,7 +141,17 @@ class Trajectories:
     @property
     def context_size(self) -> int:
         """Length of the context vector, 0 where there is none."""
-        return 0 if self.context is None else self.context.shape[1]
+        if self.context is None:
+            return 0
+        return self.context.shape[1] * (1 if self.context_rows is None else self.context_rows.shape[1])
+
+    def context_at(self, rows: Int[Tensor, "..."]) -> Float[Tensor, "... C"] | None:
+        """The context of these observations, as numbers."""
+        if self.context is None:
+            return None
+        if self.context_rows is None:
+            return self.context[rows].float()
+        return self.context[self.context_rows[rows]].flatten(-2).float()
 
     @property
     def durations(self) -> Float[Tensor, " P"]:
@@ -167,9 +183,9 @@ class Trajectories:
 
     def to(self, device: torch.device | str) -> Trajectories:
         """The same paths on another device."""
-        parts = (self.states, self.times, self.lengths, self.context, self.observed)
-        moved = (None if part is None else part.to(device) for part in parts)
-        return Trajectories(*moved, names=self.names)  # type: ignore[arg-type]
+        parts = (self.states, self.times, self.lengths, self.context, self.observed, self.context_rows)
+        *moved, rows = (None if part is None else part.to(device) for part in parts)
+        return Trajectories(*moved, names=self.names, context_rows=rows)  # type: ignore[arg-type]
 
     def select(self, paths: Sequence[int]) -> Trajectories:
         """The given paths."""
@@ -181,8 +197,10 @@ class Trajectories:
         """Paths of these lengths from these rows on."""
         shift = first - (lengths.cumsum(0) - lengths)
         rows = torch.arange(int(lengths.sum()), device=lengths.device) + torch.repeat_interleave(shift, lengths)
-        context, observed = (None if part is None else part[rows] for part in (self.context, self.observed))
-        return Trajectories(self.states[rows], self.times[rows], lengths, context, observed, self.names)
+        observed = None if self.observed is None else self.observed[rows]
+        shared = None if self.context_rows is None else self.context_rows[rows]
+        context = self.context if self.context is None or shared is not None else self.context[rows]
+        return Trajectories(self.states[rows], self.times[rows], lengths, context, observed, self.names, shared)
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Trajectories, Trajectories]:
         """Split by path: the rest, and `fraction` of the paths (at least one), chosen by `seed`."""

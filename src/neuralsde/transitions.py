@@ -77,7 +77,7 @@ class Transitions:
             next=data.states[after],
             dt=(data.times[after] - now).float(),
             time=(now - self.origin[rows]).float(),
-            context=None if data.context is None else data.context[start],
+            context=data.context_at(start),
             mask=None if data.observed is None else data.observed[start] & data.observed[after],
         )
 

@@ -16,6 +16,7 @@ from neuralsde.config.models import (
     Sampler,
 )
 from neuralsde.config.nets import HistoryConfig, MLPConfig, NetConfig
+from neuralsde.config.policy import PolicyConfig
 from neuralsde.config.tasks import BranchingConfig, Experiment, KnownSDEConfig, TaskConfig
 from neuralsde.config.train import TrainConfig
 
@@ -33,6 +34,7 @@ __all__ = [
     "NeuralSDEConfig",
     "NextStateConfig",
     "Normalise",
+    "PolicyConfig",
     "RectifiedFlowConfig",
     "Sampler",
     "TaskConfig",

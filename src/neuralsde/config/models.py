@@ -90,6 +90,8 @@ class NeuralSDEConfig(ModelSettings):
     """Train the denoiser on +eps and -eps together: one more pass, and far less variance where `noise` is small."""
     alpha: bool = False
     """Learn the weight of the score as a function of the state, in place of balance * g^2 / 2 (unless `balance` is given)."""
+    shared: bool = False
+    """One net for all fields: a pass gives flow, diffusion (on features it does not train) and denoiser together."""
     sampler: Sampler = field(default_factory=Sampler)
     """How paths are drawn."""
 
@@ -123,6 +125,8 @@ class NeuralSDEConfig(ModelSettings):
         exact = self.transition == "moments" and not self.diffusion
         check(not exact, "transition='moments' needs the diffusion. Set `diffusion=True`, or use 'euler'.")
         check(not (self.antithetic and not self.denoiser), "`antithetic` needs the denoiser. Set `denoiser=True`.")
+        alone = self.shared and (self.parts == ["flow"] or self.alpha)
+        check(not alone, "`shared` takes flow with diffusion or denoiser, without `alpha`. Set `shared=False`.")
         needs = "It trains with the score and g: set `denoiser=True`, `diffusion=True` and `noise` > 0."
         check(
             not self.alpha or (self.denoiser and self.diffusion and min(levels) > 0), f"`alpha` got no score. {needs}"

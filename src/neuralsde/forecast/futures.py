@@ -89,7 +89,7 @@ def forecasts(
     late = (~end).cumsum(1) * model.scale.step  # padding goes on, step by step, after the horizon
     times = data.times[rows]
     times[:, 1:] += late
-    context = None if data.context is None else data.context[rows]
+    context = data.context_at(rows)
     history = _carried(data)[0][origins.slots]
     since = times - origins.path_start[:, None]
     samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)
@@ -134,7 +134,7 @@ def futures(
         warnings.warn(f"{len(left_out)} of {len(data)} paths are left out, first {left_out[0]}: {why}.", stacklevel=2)
     origin = data.times[origins.row]
     times = origin[:, None] + horizon * torch.arange(num_times + 1, dtype=torch.float64) / num_times
-    context = None if data.context is None else data.context[origins.row]
+    context = data.context_at(origins.row)
     history = _carried(data)[0][origins.slots]
     since = times - origins.path_start[:, None]
     samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)

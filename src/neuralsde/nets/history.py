@@ -70,12 +70,15 @@ class HistoryMLP(MLP):
         history: int,
         condition_size: int = 0,
         num_fields: int = 1,
+        reader: int | None = None,
     ) -> None:
         if history < 2:
             raise ValueError(
                 f"`history` must be at least 2 for a HistoryConfig: one slot holds no past. Got {history=}. Try 16."
             )
-        super().__init__(config.mlp, shape, condition_size=config.memory + condition_size, num_fields=num_fields)
+        super().__init__(
+            config.mlp, shape, condition_size=config.memory + condition_size, num_fields=num_fields, reader=reader
+        )
         self.register_buffer("step_unit", torch.ones(self.shape))
         self.register_buffer("age_unit", torch.ones(history - 1, *self.shape))
         token_size = 3 * math.prod(self.shape)

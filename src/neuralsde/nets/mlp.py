@@ -36,9 +36,12 @@ class MLP(nn.Module):
         history: int = 1,
         condition_size: int = 0,
         num_fields: int = 1,
+        reader: int | None = None,
     ) -> None:
+        """`reader` is the field, of several, that reads the features without training them."""
         super().__init__()
         self.config = config
+        self.reader = reader
         self.shape = tuple(shape)
         size = math.prod(self.shape)
         self.fields = self.shape if num_fields == 1 else (num_fields, *self.shape)
@@ -55,5 +58,9 @@ class MLP(nn.Module):
         x = state.flatten(1)
         if condition is not None:
             x = torch.cat([x, condition], dim=1)
-        x = self.outward(self.norm(self.blocks(self.inward(x))))
-        return x.reshape(len(state), *self.fields)
+        features = self.norm(self.blocks(self.inward(x)))
+        y = self.outward(features).reshape(len(state), *self.fields)
+        if self.reader is not None and torch.is_grad_enabled() and features.requires_grad and self.training:
+            apart = self.outward(features.detach()).reshape(y.shape)
+            y = torch.stack([(apart if k == self.reader else y)[:, k] for k in range(y.shape[1])], dim=1)
+        return y

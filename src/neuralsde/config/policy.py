@@ -1,0 +1,35 @@
+"""How a model of action paths is run as a controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from neuralsde.records import check, check_choices
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyConfig:
+    """What a policy sees, how far it plans, and how much of a plan it carries out."""
+
+    form: Literal["path", "chunk"] = "path"
+    """The model moves from action to action (its state is an action), or draws all of them at once (its state is a plan)."""
+    history: int = 2
+    """Observations it sees, one data step apart."""
+    horizon: int = 16
+    """Actions of a plan in training."""
+    chunk: int = 8
+    """Actions carried out before it plans anew."""
+    first_action: tuple[int, ...] = ()
+    """Entries of the observation that stand for the action before the first; empty: none of them, the data's mean action."""
+    discrete: tuple[int, ...] = ()
+    """Entries of the action that take few values (a gripper): they are put to the nearest one seen in the data."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("history", "horizon", "chunk"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(
+            self.chunk <= self.horizon,
+            f"`chunk` must not exceed `horizon`: it is part of the plan. Got {self.chunk=}, {self.horizon=}.",
+        )

@@ -1,0 +1,251 @@
+"""A sequence model as a controller: what it learns from demonstrations, and how it acts.
+
+The model is an SDE *over the action path*: it starts at the previous action and moves from one action to the next, given
+the last observations and the time since the plan began. A plan is drawn in one go, part of it is carried out, and the
+next plan starts where that part ended: plans join without a jump. Times are physical, so a policy can be run at another
+rate than that of the demonstrations. Models that draw a whole plan at once (Diffusion Policy) fit the same controller:
+their state is the plan.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralsde.config import PolicyConfig
+from neuralsde.data.demonstrations import Demonstrations
+from neuralsde.models import load
+from neuralsde.noise import Noise
+from neuralsde.records import from_dict, to_dict
+from neuralsde.sequence import SequenceModel
+from neuralsde.trajectories import Trajectories
+
+MAX_LEVELS = 16
+"""Values that a discrete entry of the action may take."""
+
+
+def action_paths(demonstrations: Demonstrations, observations: Any, config: PolicyConfig) -> Trajectories:
+    """One path per instant: the previous action and those to come, with the last observations as context.
+
+    Plans that would outlast the episode hold its last action. `observations` (L, C) is what the policy will see.
+    """
+    seen = torch.as_tensor(observations)
+    if seen.ndim != 2 or len(seen) != len(demonstrations.actions):
+        raise ValueError(
+            f"`observations` must have one row (C,) per instant, {len(demonstrations.actions)}. Got {tuple(seen.shape)}."
+        )
+    actions = torch.from_numpy(demonstrations.actions)
+    rows = demonstrations.rows_around(1, config.horizon)
+    plans = actions[torch.from_numpy(rows)]
+    starts = torch.from_numpy(demonstrations.starts)
+    plans[starts, 0] = _first_actions(seen[starts], actions, config)
+    num, dt = len(plans), demonstrations.step
+    if config.form == "path":
+        length, states = config.horizon + 1, plans.flatten(0, 1)
+    else:
+        length = 2
+        states = torch.stack([plans[:, :1].expand(-1, config.horizon, -1), plans[:, 1:]], dim=1).flatten(0, 1)
+    context_rows = torch.from_numpy(demonstrations.rows_around(config.history - 1, 1))
+    return Trajectories(
+        states=states,
+        times=(torch.arange(length, dtype=torch.float64) * dt).repeat(num),
+        lengths=torch.full((num,), length),
+        context=seen if seen.dtype == torch.uint8 else seen.float(),
+        context_rows=context_rows.repeat_interleave(length, 0),
+    )
+
+
+def _first_actions(observations: Tensor, actions: Tensor, config: PolicyConfig) -> Tensor:
+    """What stands for the action before the first."""
+    if not config.first_action:
+        return actions.mean(0).expand(len(observations), -1)
+    if len(config.first_action) != actions.shape[1] or max(config.first_action) >= observations.shape[1]:
+        raise ValueError(
+            f"`first_action` must name one entry of the {observations.shape[1]} observed ones for each of the "
+            f"{actions.shape[1]} of an action. Got {config.first_action}."
+        )
+    return observations[:, list(config.first_action)].float()
+
+
+class SDEPolicy:
+    """Acts in many episodes at once: `reset`, then `select_action` at every instant.
+
+    All randomness of an episode is a function of its seed, whatever runs beside it.
+    """
+
+    def __init__(
+        self,
+        model: SequenceModel,
+        config: PolicyConfig,
+        *,
+        limits: tuple[Any, Any],
+        default_action: Any,
+        levels: dict[int, Any] | None = None,
+        observation: str = "",
+    ) -> None:
+        """Use `for_demonstrations`, or `from_pretrained`; this takes what they measured."""
+        self.model = model.eval()
+        self.config = config
+        self.limits = tuple(np.asarray(v, np.float32) for v in limits)
+        self.default_action = np.asarray(default_action, np.float32)
+        self.levels = {int(k): np.asarray(v, np.float32) for k, v in (levels or {}).items()}
+        self.observation = observation
+        """Name of what it observes, for those who run it."""
+        self.num_actions = len(self.default_action)
+        self.num_features = model.scale.context_size // config.history
+        self.control_dt = self.dt
+        self.reset()
+
+    @classmethod
+    def for_demonstrations(
+        cls,
+        model: SequenceModel,
+        config: PolicyConfig,
+        demonstrations: Demonstrations,
+        *,
+        limits: tuple[Any, Any] | None = None,
+        observation: str = "",
+    ) -> SDEPolicy:
+        """A controller with the limits and discrete values of these actions; `limits` may be wider, as the robot's are."""
+        actions = demonstrations.actions
+        levels = {}
+        for k in config.discrete:
+            levels[k] = np.unique(actions[:, k])
+            if len(levels[k]) > MAX_LEVELS:
+                raise ValueError(f"`discrete` names entry {k} of the action, which takes {len(levels[k])} values.")
+        return cls(
+            model,
+            config,
+            limits=limits or (actions.min(0), actions.max(0)),
+            default_action=actions.mean(0),
+            levels=levels,
+            observation=observation,
+        )
+
+    @property
+    def dt(self) -> float:
+        """Time between the actions of the demonstrations."""
+        return self.model.scale.step
+
+    def reset(self, seeds: Sequence[int] | None = None, *, control_dt: float | None = None) -> None:
+        """Begin one episode per seed (None: one, with a new seed); `control_dt` is the time between two actions."""
+        seeds = [int.from_bytes(os.urandom(7), "big")] if seeds is None else list(seeds)
+        if not seeds:
+            raise ValueError("`seeds` must hold at least one. Got none.")
+        self.control_dt = self.dt if control_dt is None else float(control_dt)
+        if not self.control_dt > 0:
+            raise ValueError(f"`control_dt` must be positive. Got {control_dt=}.")
+        self.keys = Noise.for_seeds(seeds, self.model.scale.mean.device)
+        self.seen: list[np.ndarray] = []
+        self.plan = np.zeros((len(seeds), 0, self.num_actions), np.float32)
+        self.taken = 0
+        self.num_plans = 0
+        self.previous: np.ndarray | None = None
+
+    def select_action(self, observations: Any) -> np.ndarray:
+        """The next action (A,) of one episode that sees (C,), or (B, A) of all that see (B, C)."""
+        seen = np.asarray(observations, np.float32)
+        single = seen.ndim == 1
+        seen = seen[None] if single else seen
+        if seen.shape != (len(self.keys), self.num_features):
+            raise ValueError(
+                f"`observations` must have shape {(len(self.keys), self.num_features)}: {len(self.keys)} episode(s) begun by "
+                f"`reset`, {self.num_features} features. Got {seen.shape}."
+            )
+        if not np.isfinite(seen).all():
+            row, k = (int(i) for i in np.argwhere(~np.isfinite(seen))[0])
+            raise ValueError(
+                f"`observations` must be finite. Got [{row}, {k}]={seen[row, k]}. Hold the last good value, or stop."
+            )
+        keep = 1 + int(np.ceil((self.config.history - 1) * self.dt / self.control_dt - 1e-9))
+        self.seen = [*self.seen[-keep:], seen]
+        if self.taken == self.plan.shape[1]:
+            self.plan, self.taken = self.draw_plan(), 0
+        action = self.plan[:, self.taken]
+        self.taken += 1
+        self.previous = action
+        return action[0] if single else action
+
+    def draw_plan(self) -> np.ndarray:
+        """The next (B, n, A) actions: those of `chunk` data steps, at the rate of control."""
+        start = self._start()
+        num = max(1, round(self.config.chunk * self.dt / self.control_dt))
+        times = self.dt + self.control_dt * np.arange(num)  # an action of the data lies one step after the previous one
+        keys = self.keys.child(self.num_plans)
+        self.num_plans += 1
+        context = self._context()
+        if self.config.form == "path":
+            begin = max(0.0, self.dt - self.control_dt)
+            path = self.model.sample(start, np.concatenate([[begin], times]), context=context, rng=keys)
+            plan = path[:, 0, 1:].cpu().numpy()
+        else:
+            held = np.repeat(start[:, None], self.config.horizon, 1)
+            drawn = self.model.sample(held, [0.0, self.dt], context=context, rng=keys)[:, 0, 1].cpu().numpy()
+            plan = _at(np.concatenate([start[:, None], drawn], 1), times / self.dt)
+        plan = np.clip(plan, *self.limits)
+        for k, values in self.levels.items():
+            plan[..., k] = values[np.abs(plan[..., k, None] - values).argmin(-1)]
+        return plan
+
+    def _start(self) -> np.ndarray:
+        if self.previous is not None:
+            return self.previous
+        if self.config.first_action:
+            return self.seen[-1][:, list(self.config.first_action)]
+        return np.repeat(self.default_action[None], len(self.keys), 0)
+
+    def _context(self) -> np.ndarray:
+        """The last observations, one data step apart, oldest first; the first one stands for those before it."""
+        back = np.arange(self.config.history - 1, -1, -1) * self.dt / self.control_dt
+        return _at(np.stack(self.seen, 1), np.clip(len(self.seen) - 1 - back, 0, None)).reshape(len(self.keys), -1)
+
+    def save_pretrained(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model and `policy.json` into the folder."""
+        folder = self.model.save_pretrained(path)
+        record = {
+            "config": to_dict(self.config),
+            "limits": [v.tolist() for v in self.limits],
+            "default_action": self.default_action.tolist(),
+            "levels": {str(k): v.tolist() for k, v in self.levels.items()},
+            "observation": self.observation,
+        }
+        new = folder / ".policy.json.new"
+        new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        os.replace(new, folder / "policy.json")
+        return folder
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike[str], **changes: Any) -> SDEPolicy:
+        """The policy in a folder; `changes` are fields of its config, e.g. `chunk=4`."""
+        file = Path(path) / "policy.json"
+        if not file.is_file():
+            raise ValueError(
+                f"{path} holds no policy.json: it is not a policy. Save one with SDEPolicy.save_pretrained."
+            )
+        record = json.loads(file.read_text(encoding="utf-8"))
+        config = replace(from_dict(PolicyConfig, record["config"]), **changes)
+        return cls(
+            load(path),
+            config,
+            limits=tuple(record["limits"]),
+            default_action=record["default_action"],
+            levels={int(k): v for k, v in record["levels"].items()},
+            observation=record["observation"],
+        )
+
+
+def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """(B, T, C) read at fractional places along T, linearly; the last value holds beyond the end."""
+    places = np.clip(places, 0, values.shape[1] - 1)
+    low = np.minimum(places.astype(int), max(values.shape[1] - 2, 0))
+    high = np.minimum(low + 1, values.shape[1] - 1)
+    weight = (places - low)[None, :, None].astype(values.dtype)
+    return (1 - weight) * values[:, low] + weight * values[:, high]
