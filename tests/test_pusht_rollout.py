@@ -9,8 +9,10 @@ import pytest
 pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
 
 from neuralsde.metrics.imitation import ranges, reward, summary, wilson
+from neuralsde.tasks.pusht_pictures import frames, panel, save_episode, trajectory_picture
 from neuralsde.tasks.pusht_rollout import Conditions, Controller, Episode, play, roll_out
-from neuralsde.tasks.pusht_sim import GOAL, PushT, coverage, observe
+from neuralsde.tasks.pusht_sim import GOAL, PushT, coverage, observe, outline
+from neuralsde.videos import write_video
 
 SHORT = Conditions(seconds=2.0)
 
@@ -244,3 +246,87 @@ def test_wilson_is_that_of_scipy(k, n):
 
     oracle = binomtest(k, n).proportion_ci(method="wilson")
     np.testing.assert_allclose(wilson(k, n), (oracle.low, oracle.high), atol=1e-12)
+
+
+# Videos and pictures
+
+
+@pytest.mark.parametrize(
+    ("hz", "shown"), [(5.0, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5]), (10.0, range(11)), (20.0, range(0, 21, 2))]
+)
+def test_videos_run_at_true_speed(hz, shown):
+    """A second is eleven frames, and each is the state of its instant."""
+    conditions = Conditions(control_hz=hz, seconds=1.0, delay=1)
+    (episode,) = play(Wanderer(), [0], "pose", conditions)
+    images = frames(episode, conditions, size=96)
+    assert images.shape == (11, 96, 96, 3)
+    env = PushT()
+    for image, step in zip(images, shown):
+        env.set_state(episode.states[step])
+        target = episode.actions[step - 1] if step > 0 else None
+        np.testing.assert_array_equal(image[20:], env.image(96, target)[20:])  # below the words
+
+
+def test_an_episode_that_ends_between_frames_shows_its_end():
+    conditions = Conditions(control_hz=20.0, seconds=0.35)
+    (episode,) = play(Wanderer(), [0], "pose", conditions)
+    images = frames(episode, conditions, size=96)
+    env = PushT()
+    env.set_state(episode.states[7])
+    assert len(images) == 5
+    np.testing.assert_array_equal(images[-1][20:], env.image(96)[20:])
+
+
+def test_a_gif_plays_what_was_written(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    (episode,) = play(Wanderer(), [0], "pose", Conditions(seconds=1.0))
+    with image.open(save_episode(episode, tmp_path / "new" / "episode.gif", size=96)) as film:
+        durations = []
+        for k in range(film.n_frames):
+            film.seek(k)
+            durations.append(film.info["duration"])
+        assert film.size == (96, 96) and sum(durations) == 2100  # 11 frames and one second of rest
+
+
+def test_an_mp4_plays_what_was_written(tmp_path):
+    av = pytest.importorskip("av", reason="needs PyAV: pip install 'neuralsde[video]'")
+    shades = np.linspace(0, 255, 7).astype(np.uint8)[:, None, None, None] * np.ones((1, 63, 65, 3), np.uint8)
+    with av.open(str(write_video(shades, tmp_path / "film.mp4", fps=5.0))) as film:
+        assert film.streams.video[0].average_rate == 5
+        seen = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+    assert np.shape(seen) == (7, 64, 66, 3)
+    np.testing.assert_allclose(np.mean(seen, axis=(1, 2, 3)), shades[:, 0, 0, 0], atol=3)
+
+
+def test_videos_say_what_is_wrong(tmp_path, monkeypatch):
+    black = np.zeros((2, 8, 8, 3), np.uint8)
+    for args, match in (
+        ((black, tmp_path / "a.avi"), "must end in .gif or .mp4"),
+        ((black.astype(float), tmp_path / "a.gif"), "uint8"),
+        ((black[:0], tmp_path / "a.gif"), "`frames` must have shape"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            write_video(*args)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="Cannot write"):
+        write_video(black, tmp_path / "file" / "a.gif")
+    monkeypatch.setitem(__import__("sys").modules, "av", None)
+    with pytest.raises(ValueError, match=r"pip install 'neuralsde\[video\]'"):
+        write_video(black, tmp_path / "a.mp4")
+
+
+def test_the_picture_draws_the_paths():
+    pytest.importorskip("matplotlib")
+    one, two = (play(script, [0, 1], "pose", SHORT) for script in (Wanderer(), Fixed(np.array([20.0, 20.0]))))
+    figure = trajectory_picture({"one": one, "two": two}, SHORT)
+    axes = figure.axes[:4]
+    for ax, episode in zip(axes, [one[0], two[0], one[1], two[1]]):
+        (line,) = ax.collections
+        np.testing.assert_array_equal([segment[0] for segment in line.get_segments()], episode.states[:-1, :2])
+        np.testing.assert_allclose(line.get_array(), np.arange(20) / 10)
+        last = ax.patches[2].get_xy()
+        np.testing.assert_allclose(last[:8], outline(episode.states[-1:])[0])
+        assert sum(np.shape(drawn.get_xydata()) == (2, 2) for drawn in ax.lines) == len(episode.plans)
+    assert len(panel(one[0]).plans) == 5 and axes[0].get_title().startswith("one")
+    with pytest.raises(ValueError, match="of the same seeds"):
+        trajectory_picture({"one": one, "two": two[:1]})

@@ -214,9 +214,9 @@ class PushT:
         return self.state
 
     def image(self, size: int = 96, action: np.ndarray | None = None) -> np.ndarray:
-        """(size, size, 3) uint8, with a cross at `action`."""
+        """(size, size, 3) uint8, with a cross at `action` if there is room for one (96 px)."""
         self._env._last_action = None if action is None else np.asarray(action, np.float64)
-        return self._env._get_img(self._env._draw(), width=size, height=size, render_action=True)
+        return self._env._get_img(self._env._draw(), width=size, height=size, render_action=size >= 96)
 
 
 def render_states(states: np.ndarray, size: int = 96) -> np.ndarray:

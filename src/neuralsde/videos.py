@@ -1,0 +1,53 @@
+"""Frames into a file that plays: .gif (Pillow) or .mp4 (PyAV)."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def write_video(frames: Any, path: str | os.PathLike[str], *, fps: float = 10.0) -> Path:
+    """Write frames (T, height, width, 3) uint8 and return where; the ending of `path` chooses the format."""
+    file, images = Path(path), np.asarray(frames)
+    if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8 or not images.size:
+        raise ValueError(f"`frames` must have shape (T, height, width, 3), uint8. Got {images.shape}, {images.dtype}.")
+    if not 0 < fps <= 100:
+        raise ValueError(f"`fps` must be above 0 and at most 100. Got {fps:g}.")
+    writers = {".gif": _write_gif, ".mp4": _write_mp4}
+    if file.suffix.lower() not in writers:
+        raise ValueError(f"A video must end in .gif or .mp4. Got {file.name}.")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        writers[file.suffix.lower()](images, file, fps)
+    except OSError as error:
+        raise ValueError(f"Cannot write {file}: {error.strerror or error}. Choose another place.") from None
+    return file
+
+
+def _write_gif(frames: np.ndarray, file: Path, fps: float) -> None:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ValueError("A .gif needs Pillow: pip install 'neuralsde[video]'.") from None
+    first, *rest = [Image.fromarray(frame) for frame in frames]
+    first.save(file, save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)
+
+
+def _write_mp4(frames: np.ndarray, file: Path, fps: float) -> None:
+    try:
+        import av
+    except ImportError:
+        raise ValueError("An .mp4 needs PyAV: pip install 'neuralsde[video]'. Or write a .gif.") from None
+    # Colours are stored for blocks of 2 × 2 pixels: sides must be even.
+    even = np.pad(frames, [(0, 0), (0, frames.shape[1] % 2), (0, frames.shape[2] % 2), (0, 0)], mode="edge")
+    with av.open(str(file), "w") as container:
+        stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
+        stream.height, stream.width = even.shape[1:3]
+        stream.pix_fmt, stream.options = "yuv420p", {"crf": "20"}
+        for frame in even:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
+        container.mux(stream.encode(None))
