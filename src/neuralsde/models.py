@@ -21,12 +21,14 @@ from neuralsde.config import (
     GaussianConfig,
     ModelConfig,
     NeuralSDEConfig,
+    NextStateConfig,
     Normalise,
     RectifiedFlowConfig,
 )
 from neuralsde.files import read_tensors
 from neuralsde.method import NeuralSDE
 from neuralsde.nets import NETS, HistoryMLP
+from neuralsde.nets.chunk import ChunkNet
 from neuralsde.records import from_dict
 from neuralsde.sequence import FORMAT, Scale, SequenceModel, Transition, evaluating
 from neuralsde.trajectories import Transitions
@@ -91,7 +93,10 @@ def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dic
     else:
         size += EMBEDDING + math.prod(shape)
     net: Any = NETS[type(config.net)]
-    more = {"history": config.history, "condition_size": size, "num_fields": num_fields}
+    slots = config.history
+    if isinstance(config, NextStateConfig) and issubclass(net, ChunkNet):  # the target is one more slot
+        size, slots = size - math.prod(shape), slots + 1
+    more = {"history": slots, "condition_size": size, "num_fields": num_fields}
     more |= {} if reader is None else {"reader": reader}
     return {name: net(config.net, shape, **more) for name in names}
 
@@ -143,6 +148,8 @@ def fit_scale(scale: Scale, pairs: Transition, mode: Normalise) -> None:
         _check_mask(pairs.mask)
         states = states.where(pairs.mask.repeat(2, *[1] * (states.ndim - 1)), math.nan)
     per_channel = (0, *range(2, states.ndim))  # vectors: per feature; images and latents: per channel
+    if states.ndim == 3:  # chunks (horizon, features): per feature
+        per_channel = (0, 1)
     low = states.nan_to_num(math.inf).amin(per_channel, keepdim=True)[0]
     high = states.nan_to_num(-math.inf).amax(per_channel, keepdim=True)[0]
     if mode == "min_max":

@@ -1,4 +1,8 @@
-"""Denoising diffusion for the next state with the deterministic DDIM sampler (Song et al., ICLR 2021) of diffusers."""
+"""Denoising diffusion for the next state with the DDIM sampler (Song et al., ICLR 2021) of diffusers.
+
+DDPM (Ho et al., NeurIPS 2020) is its case of eta = 1 at every noise level. With chunks of actions as states, and a U-Net
+or transformer over them, this is Diffusion Policy (Chi et al., RSS 2023).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from neuralsde.baselines.next_state import NextStateModel
+from neuralsde.baselines.next_state import Fresh, NextStateModel
 from neuralsde.config import DDIMConfig
 from neuralsde.noise import Noise
 from neuralsde.sequence import Scale
@@ -45,11 +49,16 @@ class DDIM(NextStateModel):
     def _time(self, level: Tensor) -> Tensor:
         return (level.float() + 1) / self.config.num_train_timesteps
 
-    def generate(self, z: Tensor, history: Tensor, condition: Tensor | None) -> Tensor:
+    def generate(self, z: Tensor, history: Tensor, condition: Tensor | None, fresh: Fresh) -> Tensor:
         self.scheduler.set_timesteps(self.config.num_steps)
         self.scheduler.config.clip_sample_range = float(self.limit.max())
+        random = self.config.variant == "ddpm"
         y = z
-        for level in self.scheduler.timesteps.tolist():
+        for k, level in enumerate(self.scheduler.timesteps.tolist()):
             s = self._time(torch.full((1,), level, device=y.device))
-            y = self.scheduler.step(self.net(y, s, history, condition), level, y, eta=0.0).prev_sample
+            out = self.net(y, s, history, condition)
+            more = (
+                {"eta": 1.0, "variance_noise": fresh(k), "use_clipped_model_output": True} if random else {"eta": 0.0}
+            )
+            y = self.scheduler.step(out, level, y, **more).prev_sample
         return y

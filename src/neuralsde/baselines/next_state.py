@@ -1,25 +1,31 @@
 """What generative models of p(next state | state) share: the condition, the target's units, the fixed step.
 
 They transport noise to the next observation, conditioned on the present one, and can only be sampled at the step they
-were trained with. The net sees the (optionally noisy) history, the half-generated target and its generation time.
+were trained with. The net sees the (optionally noisy) history, the half-generated target and its generation time: nets
+that want the target apart get it as one more slot of the state, all others in the condition.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import NextStateConfig, Sampler
+from neuralsde.baselines.fixed_step import FixedStepModel
+from neuralsde.config import NextStateConfig
 from neuralsde.noise import Noise
-from neuralsde.sequence import Condition, Scale, SequenceModel, Transition
+from neuralsde.sequence import Condition, Scale, Transition
 from neuralsde.solvers import Step
 
 EMBEDDING = 32
 """Features of the generation time."""
+
+Fresh = Callable[[int], Tensor]
+"""The noise (P, *S) of generation step k."""
 
 
 def embed_time(s: Float[Tensor, " B"]) -> Float[Tensor, "B E"]:
@@ -28,7 +34,7 @@ def embed_time(s: Float[Tensor, " B"]) -> Float[Tensor, "B E"]:
     return torch.cat([angle.sin(), angle.cos()], dim=1)
 
 
-class NextStateModel(SequenceModel):
+class NextStateModel(FixedStepModel):
     """Base of the baselines: a child says how targets are noised and how they are generated."""
 
     config: NextStateConfig
@@ -37,10 +43,7 @@ class NextStateModel(SequenceModel):
     limit: Tensor
 
     def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: NextStateConfig) -> None:
-        super().__init__(scale, config)
-        if list(nets) != ["net"]:
-            raise ValueError(f"`nets` must hold ['net'] for this config. Got {sorted(nets)}.")
-        self.nets = nn.ModuleDict(nets)
+        super().__init__(nets, scale, config)
         for name, value in (("shift", 0.0), ("spread", 1.0), ("limit", 1.0)):
             self.register_buffer(name, torch.full(scale.shape, value))
 
@@ -49,8 +52,8 @@ class NextStateModel(SequenceModel):
         """Squared error (B, *S) of the net for clean targets y."""
 
     @abstractmethod
-    def generate(self, z: Tensor, history: Tensor, condition: Tensor | None) -> Tensor:
-        """A target from the noise z."""
+    def generate(self, z: Tensor, history: Tensor, condition: Tensor | None, fresh: Fresh) -> Tensor:
+        """A target from the noise z, and from `fresh` noise where the steps themselves are random."""
 
     def fit_bounds(self, pairs: Transition) -> None:
         """Scale the targets to mean 0 and variance 1, and note how far they reach."""
@@ -61,7 +64,8 @@ class NextStateModel(SequenceModel):
             variance = ((y - mean).square() * seen).sum(0) / (seen.sum(0) - 1).clamp(min=1)
             self.shift.copy_(mean)
             self.spread.copy_(variance.sqrt().clamp(min=1e-6))
-        self.limit.copy_(1.1 * ((y - self.shift) / self.spread * seen).abs().amax(0).clamp(min=1.0))
+        exact = self.config.normalise == "min_max" and self.config.target == "next"  # the range is the unit itself
+        self.limit.copy_((1.0 if exact else 1.1) * ((y - self.shift) / self.spread * seen).abs().amax(0).clamp(min=1.0))
 
     def _target(self, batch: Transition) -> Tensor:
         after = self.scale.states(batch.next)
@@ -70,8 +74,10 @@ class NextStateModel(SequenceModel):
     def net(self, y: Tensor, s: Tensor, history: Tensor, condition: Tensor | None) -> Tensor:
         """The net at generation time s (1,) or (B,)."""
         self.count(net=1)
-        parts = [y.flatten(1), embed_time(s.expand(len(y)))] + ([] if condition is None else [condition])
-        return self.nets["net"](history, torch.cat(parts, dim=1)).float()
+        net, given = self.nets["net"], [embed_time(s.expand(len(y)))] + ([] if condition is None else [condition])
+        if getattr(net, "takes_target", False):
+            return net(torch.cat([history, y[:, None]], dim=1), torch.cat(given, dim=1)).float()
+        return net(history, torch.cat([y.flatten(1), *given], dim=1)).float()
 
     def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
         history = self.scale.states(batch.history)
@@ -81,18 +87,9 @@ class NextStateModel(SequenceModel):
         error = self.generation_loss(y, history, condition, noise)
         return {"loss": error.mean() if batch.mask is None else (error * batch.mask).sum() / batch.mask.sum()}
 
-    def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
-        off = (gaps - gaps.round().clamp(min=1)).abs() > 1e-3
-        if bool(off.any()):
-            raise ValueError(
-                f"{type(self).__name__} only generates at its training step {self.scale.step:g}. Got times "
-                f"{float(gaps[off][0]) * self.scale.step:g} apart. Pass times on that grid; a NeuralSDE takes any times."
-            )
-
-    def max_step(self, sampler: Sampler) -> float:
-        return 1.0
-
     def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
         history = torch.cat([step.older(step.time), step.x[:, None]], dim=1)
-        y = self.generate(step.z, history, condition(step.time)) * self.spread + self.shift
+        first, shape = step.index * self.config.num_steps, self.scale.shape
+        y = self.generate(step.z, history, condition(step.time), lambda k: noise.normal(first + k, shape, stream=2))
+        y = y * self.spread + self.shift
         return y if self.config.target == "next" else step.x + y

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from neuralsde.baselines.next_state import NextStateModel
+from neuralsde.baselines.next_state import Fresh, NextStateModel
 from neuralsde.noise import Noise
 
 
@@ -22,7 +22,7 @@ class RectifiedFlow(NextStateModel):
         y_s = torch.lerp(z, y, s.reshape(-1, *[1] * (y.ndim - 1)))
         return (self.net(y_s, s, history, condition) - (y - z)) ** 2
 
-    def generate(self, z: Tensor, history: Tensor, condition: Tensor | None) -> Tensor:
+    def generate(self, z: Tensor, history: Tensor, condition: Tensor | None, fresh: Fresh) -> Tensor:
         y, h = z, 1.0 / self.config.num_steps
         for k in range(self.config.num_steps):
             y = y + h * self.net(y, torch.full((1,), k * h, device=y.device), history, condition)

@@ -15,13 +15,20 @@ from neuralsde.config.models import (
     RectifiedFlowConfig,
     Sampler,
 )
-from neuralsde.config.nets import HistoryConfig, MLPConfig, NetConfig
+from neuralsde.config.nets import (
+    ChunkTransformerConfig,
+    HistoryConfig,
+    MLPConfig,
+    NetConfig,
+    UNet1DConfig,
+)
 from neuralsde.config.policy import PolicyConfig
 from neuralsde.config.tasks import BranchingConfig, Experiment, KnownSDEConfig, TaskConfig
 from neuralsde.config.train import TrainConfig
 
 __all__ = [
     "BranchingConfig",
+    "ChunkTransformerConfig",
     "DDIMConfig",
     "Experiment",
     "GaussianConfig",
@@ -39,4 +46,5 @@ __all__ = [
     "Sampler",
     "TaskConfig",
     "TrainConfig",
+    "UNet1DConfig",
 ]

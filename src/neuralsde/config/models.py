@@ -173,14 +173,23 @@ class NextStateConfig(ModelSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class DDIMConfig(NextStateConfig):
-    """Denoising diffusion with the deterministic DDIM sampler of diffusers."""
+    """Denoising diffusion with the scheduler of diffusers."""
 
+    variant: Literal["ddim", "ddpm"] = "ddim"
+    """Generate by deterministic DDIM steps, or by the random steps of DDPM through all the noise levels of training."""
     num_train_timesteps: int = 100
     """Noise levels in training."""
     beta_schedule: Literal["squaredcos_cap_v2", "linear"] = "squaredcos_cap_v2"
     """Noise schedule."""
     prediction: Literal["epsilon", "sample", "v_prediction"] = "epsilon"
     """What the net predicts."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        levels, steps = self.num_train_timesteps, self.num_steps
+        check(steps <= levels, f"`num_steps` must not exceed `num_train_timesteps`={levels}. Got num_steps={steps}.")
+        every = self.variant == "ddim" or steps == levels
+        check(every, f"variant='ddpm' takes every noise level. Got num_steps={steps}. Set num_steps={levels}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,4 +61,61 @@ class HistoryConfig(Choice):
         return MLPConfig(width=self.width, depth=self.depth, dropout=self.dropout)
 
 
-NetConfig = Union[MLPConfig, HistoryConfig]
+@dataclass(frozen=True, kw_only=True)
+class UNet1DConfig(Choice):
+    """A convolutional U-Net along the horizon of states (horizon, features): chunks of actions."""
+
+    widths: tuple[int, ...] = (256, 512, 1024)
+    """Channels of the levels; the horizon is halved from each to the next."""
+    kernel: int = 5
+    """Steps of the horizon that a convolution sees."""
+    groups: int = 8
+    """Groups of channels that are normalised together."""
+    embedding: int = 256
+    """Features of the condition, beside its raw values, that steer the blocks."""
+    use_history: bool = False
+    """Look at the older slots of the state (of a generated state: at its history) too."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(len(self.widths) > 0, "`widths` must name at least one level. Got none.")
+        for name in ("groups", "embedding"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        shared = all(w > 0 and w % self.groups == 0 for w in self.widths)
+        check(shared, f"`widths` must be multiples of `groups`. Got {self.widths=}, {self.groups=}.")
+        check(self.kernel >= 1 and self.kernel % 2 == 1, f"`kernel` must be odd. Got {self.kernel=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkTransformerConfig(Choice):
+    """A transformer over the steps of states (horizon, features) that attends to the condition."""
+
+    layers: int = 8
+    """Layers, each with attention to the chunk and to the condition."""
+    heads: int = 4
+    """Attention heads; they share out the width."""
+    width: int = 256
+    """Features of a token."""
+    tokens: int = 4
+    """Tokens that the condition becomes."""
+    causal: bool = True
+    """A step of the chunk looks only at itself and at earlier ones."""
+    dropout: float = 0.1
+    """Dropout probability in attention and perceptrons."""
+    use_history: bool = False
+    """Look at the older slots of the state (of a generated state: at its history) too."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_transformer(self.layers, self.heads, self.width, self.dropout)
+        check(self.tokens >= 1, f"`tokens` must be at least 1. Got {self.tokens=}.")
+
+
+def check_transformer(layers: int, heads: int, width: int, dropout: float) -> None:
+    """Refuse sizes that no transformer can have."""
+    check(layers >= 1 and heads >= 1, f"`layers` and `heads` must be at least 1. Got {layers=}, {heads=}.")
+    check(width >= 1 and width % heads == 0, f"`width` must be a multiple of `heads`. Got {width=}, {heads=}.")
+    check(0 <= dropout < 1, f"`dropout` must be in [0, 1). Got {dropout=}.")
+
+
+NetConfig = Union[MLPConfig, HistoryConfig, UNet1DConfig, ChunkTransformerConfig]

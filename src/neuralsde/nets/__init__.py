@@ -1,10 +1,19 @@
 """Backbones. They map a state (B, H, *S) and an optional condition (B, K) to one field (B, *S) and do not know which."""
 
-from neuralsde.config import HistoryConfig, MLPConfig
+from torch import nn
+
+from neuralsde.config import ChunkTransformerConfig, HistoryConfig, MLPConfig, UNet1DConfig
+from neuralsde.nets.chunk_transformer import ChunkTransformer
 from neuralsde.nets.history import HistoryMLP
 from neuralsde.nets.mlp import MLP
+from neuralsde.nets.unet1d import UNet1D
 
-NETS: dict[type, type[MLP]] = {MLPConfig: MLP, HistoryConfig: HistoryMLP}
+NETS: dict[type, type[nn.Module]] = {
+    MLPConfig: MLP,
+    HistoryConfig: HistoryMLP,
+    UNet1DConfig: UNet1D,
+    ChunkTransformerConfig: ChunkTransformer,
+}
 """The backbone of each config."""
 
-__all__ = ["MLP", "NETS", "HistoryMLP"]
+__all__ = ["MLP", "NETS", "ChunkTransformer", "HistoryMLP", "UNet1D"]

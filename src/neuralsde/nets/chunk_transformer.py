@@ -1,0 +1,50 @@
+"""A transformer over the steps of a chunk that attends to the condition, as in Diffusion Policy (Chi et al., RSS 2023)."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from neuralsde.config import ChunkTransformerConfig
+from neuralsde.nets.attention import Layer, positions
+from neuralsde.nets.chunk import ChunkNet
+
+
+class ChunkTransformer(ChunkNet):
+    """One token per step of the horizon; the condition is a memory of a few tokens, each made from all of it."""
+
+    def __init__(
+        self,
+        config: ChunkTransformerConfig,
+        shape: tuple[int, ...],
+        *,
+        history: int = 1,
+        condition_size: int = 0,
+        num_fields: int = 1,
+        reader: int | None = None,
+    ) -> None:
+        super().__init__(shape, history=history, use_history=config.use_history, num_fields=num_fields, reader=reader)
+        width = config.width
+        self.inward = nn.Linear(self.num_slots * self.num_features, width)
+        self.positions = positions(self.horizon, width)
+        self.remember = nn.Sequential(
+            nn.Linear(max(1, condition_size), 4 * width),
+            nn.Mish(),
+            nn.Linear(4 * width, config.tokens * width),
+            nn.Unflatten(1, (config.tokens, width)),
+            nn.LayerNorm(width),
+        )
+        self.layers = nn.ModuleList(
+            Layer(width, config.heads, config.dropout, causal=config.causal, memory=True) for _ in range(config.layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.end_at_zero(width)
+
+    def forward(
+        self, state: Float[Tensor, "B H L A"], condition: Float[Tensor, "B K"] | None = None
+    ) -> Float[Tensor, "B *F"]:
+        memory = self.remember(self.given(state, condition))
+        x = self.inward(self.sequence(state)) + self.positions
+        for layer in self.layers:
+            x = layer(x, memory)
+        return self.read_out(self.norm(x))
