@@ -12,6 +12,7 @@ import yaml
 from tyro.conf import Positional
 
 from neuralsde import __version__
+from neuralsde.cli.data import Data
 from neuralsde.cli.fit import Fit
 from neuralsde.cli.forecast import Evaluate, Forecast
 from neuralsde.cli.sample import Sample
@@ -31,6 +32,7 @@ usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
   evaluate MODEL      how good forecasts of a table are; without --data, the scores of a finished run
   compare TASK        all methods and seeds of a task into one results file
   plot RUN            a figure of a finished run
+  data pusht          demonstrations of a task, downloaded or from files of yours, into one file
 
   --version           print the version
 """
@@ -197,6 +199,7 @@ COMMANDS: dict[str, type] = {
     "evaluate": Evaluate,
     "compare": Compare,
     "plot": Plot,
+    "data": Data,
 }
 
 

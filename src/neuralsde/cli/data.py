@@ -1,0 +1,153 @@
+"""The command `nsde data`: public demonstrations, downloaded or as they lie on disk, checked and put into one file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from tyro.conf import Positional
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from neuralsde.data.demonstrations import Demonstrations
+
+EPISODES, ROWS = 206, 25_650
+"""Of the published demonstrations of Push-T."""
+DIGEST = "a8e508a9dcd2e9948f7b448927a117bf14935a8fe42e3ff7135c4bdcc7118ae0"
+"""SHA-256 over action, state (float32) and episode_ends (int64) of the copy that our results come from."""
+WIDTHS = {"action": 2, "state": 5, "agent_pos": 2, "environment_state": 16}
+"""Numbers per row."""
+LEROBOT = {"agent_pos": "observation.state", "environment_state": "observation.environment_state"}
+"""Columns of LeRobot's versions, by what they are called here: `state` is kept for agent and block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Get demonstrations of Push-T into one npz file: action, state, keypoint and episode_ends."""
+
+    task: Positional[Literal["pusht"]]
+    """The data set."""
+    source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
+    """What you have: npz, zarr replay buffer (folder or zip), folder of a LeRobot dataset; absent: download it."""
+    output: Path = Path("data/pusht.npz")
+    """The npz file to write."""
+
+    def run(self) -> None:
+        """Get, check, write, describe."""
+        from neuralsde.data.download import SOURCES, fetch
+        from neuralsde.files import writable_folder
+
+        if self.output.suffix != ".npz":
+            raise ValueError(f"`--output` must end in .npz. Got {self.output}.")
+        writable_folder(self.output.parent)
+        place = self.source or fetch(SOURCES[self.task], self.output.parent)
+        try:
+            data = _read(place)
+            notes = _check(data, published=self.source is None)
+        except ValueError as error:
+            remedy = "" if self.source else f" Delete {place} and run again, or pass a good copy by --from."
+            raise ValueError(f"{error}{remedy}") from None
+        _write(data, self.output)
+        if self.source is None:
+            notes.insert(0, "The checksum of the original is not known to us; its content was checked instead.")
+        print("\n".join([f"{place}:", *_describe(data), *(f"- {note}" for note in notes), f"Wrote {self.output}"]))
+
+
+def _read(place: Path) -> Demonstrations:
+    """What is there of the arrays to write, under the names they are written by."""
+    from dataclasses import replace
+
+    from neuralsde.data.imitation import open_recording, read_demonstrations
+
+    there = open_recording(place).names
+    if LEROBOT["agent_pos"] in there:
+        names = {ours: theirs for ours, theirs in LEROBOT.items() if theirs in there}
+    else:
+        names = {name: name for name in ("state", "keypoint", "agent_pos", "environment_state") if name in there}
+        if not names:
+            raise ValueError(f"{place} must hold `state`, the agent's and the block's pose. It has {', '.join(there)}.")
+    data = read_demonstrations(place, observations=list(names.values()))
+    return replace(data, observations={ours: data.observations[theirs] for ours, theirs in names.items()})
+
+
+def _check(data: Demonstrations, published: bool) -> list[str]:
+    """Refuse what is not Push-T, and what was published otherwise; say what else is odd."""
+    for name, value in {"action": data.actions, **data.observations}.items():
+        if name in WIDTHS and value.shape[1:] != (WIDTHS[name],):
+            raise ValueError(
+                f"Push-T has {WIDTHS[name]} numbers in every row of `{name}`. Got shape {value.shape}: this is something else."
+            )
+    notes = []
+    if (len(data), len(data.actions)) != (EPISODES, ROWS):
+        text = f"the published data has {EPISODES} episodes and {ROWS:,} rows, this has {len(data)} and {len(data.actions):,}"
+        if published:
+            raise ValueError(f"The download is not the data that was published: {text}.")
+        notes.append(f"Not the published demonstrations: {text}.")
+    if "state" not in data.observations:
+        notes.append(
+            "The pose of the block is not in it (no `state` with agent xy, block xy, angle), so a policy on states cannot be "
+            "learned from it: take the original instead (`nsde data pusht` without --from, or its zarr or npz by --from). "
+            f"Written is what is there: {', '.join(data.observations)}."
+        )
+    elif not notes:
+        same = _digest(data) == DIGEST
+        notes.append(
+            "The numbers are those that our results come from."
+            if same
+            else "The numbers differ from those that our results come from, in action, state or the ends of episodes."
+        )
+    return notes
+
+
+def _digest(data: Demonstrations) -> str:
+    import hashlib
+
+    import numpy as np
+
+    digest = hashlib.sha256()
+    for value, kind in ((data.actions, "<f4"), (data.observations["state"], "<f4"), (data.lengths.cumsum(), "<i8")):
+        digest.update(np.ascontiguousarray(value, dtype=kind).tobytes())
+    return digest.hexdigest()
+
+
+def _write(data: Demonstrations, file: Path) -> None:
+    """All or nothing: another process never sees half a file."""
+    import os
+    import tempfile
+
+    import numpy as np
+
+    arrays = {"action": data.actions, **data.observations, "episode_ends": data.lengths.cumsum()}
+    if not np.array_equal(data.times, np.concatenate([np.arange(n) for n in data.lengths])):
+        arrays["timestamp"] = data.times
+    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f"{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            np.savez_compressed(out, **arrays)  # type: ignore[arg-type]
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(part, 0o666 & ~mask)  # temporary files are private
+        os.replace(part, file)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+
+
+def _describe(data: Demonstrations) -> list[str]:
+    """One line for the whole and one per array."""
+    import numpy as np
+
+    low, middle, high = np.percentile(data.lengths, [0, 50, 100])
+    lines = [f"{len(data)} episodes, {len(data.actions):,} rows; {low:g} to {high:g} rows each, median {middle:g}"]
+    for name, value in {"action": data.actions, **data.observations}.items():
+        lines.append(f"  {name:18} {'×'.join(map(str, value.shape)):12} {_ranges(value)}")
+    return lines
+
+
+def _ranges(value: np.ndarray) -> str:
+    """Smallest and largest value of each column, or of all where they are many."""
+    columns = value.T if value.ndim == 2 and value.shape[1] <= 5 else [value]
+    return "  ".join(f"{column.min():.4g} … {column.max():.4g}" for column in columns)
