@@ -18,7 +18,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 from tqdm import tqdm
 
-from neuralsde.tasks.pusht_sim import SIZE, SUCCESS, ObservationKind, PushT, coverage, observe
+from neuralsde.metrics.imitation import SUCCESS
+from neuralsde.tasks.pusht_sim import SIZE, ObservationKind, PushT, coverage, observe
 
 _NOISE, _PUSH = 1, 2  # streams of an episode: default_rng([seed, stream])
 _NUM_DIRECTIONS = 16

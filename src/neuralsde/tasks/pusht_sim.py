@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neuralsde.metrics.imitation import SUCCESS
+
 SIZE = 512
 """Side of the plane; actions are in [0, SIZE]."""
 FREE = (7.0, 504.0)
 """The plane between the inner faces of the walls."""
 AGENT_RADIUS = 15.0
-SUCCESS = 0.95
-"""An episode succeeds when the coverage of the goal exceeds this."""
 GOAL = (256.0, 256.0, math.pi / 4)
 """Pose of the goal."""
 PHYSICS_HZ = 100
@@ -114,6 +114,9 @@ def coverage(states: np.ndarray) -> np.ndarray:
 
 class PushT:
     """One plane with an agent and a block; `reset` or `set_state` first."""
+
+    success = SUCCESS
+    """Coverage that an episode must exceed."""
 
     def __init__(self, control_hz: float = 10.0) -> None:
         self._env = _gym_pusht().PushTEnv()
