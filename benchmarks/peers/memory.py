@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,8 @@ from peers.contenders import METHODS, Contender, Pairs, Shape, matched
 
 LENGTHS = (100, 1_000, 10_000)
 DIM, NUM_SEQUENCES = 3, 4
+DEPTH, STACK = 200_000, 2**29
+"""Recursion and bytes of stack: torchsde's tree of Brownian increments is walked recursively, deep for long sequences."""
 
 
 def saved_bytes(contender: Contender) -> int:
@@ -26,10 +32,25 @@ def saved_bytes(contender: Contender) -> int:
             storages[storage.data_ptr()] = (storage, storage.nbytes())  # kept, or its address would be used again
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = contender.loss()
+    def forward() -> Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            return contender.loss()
+
+    loss = deeply(forward)
     assert loss.requires_grad
     return sum(size for _, size in storages.values())
+
+
+def deeply(call: Callable[[], Tensor]) -> Tensor:
+    """`call()` in a thread with room for deep recursion."""
+    limit, stack = sys.getrecursionlimit(), threading.stack_size(STACK)
+    sys.setrecursionlimit(DEPTH)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(call).result()
+    finally:
+        threading.stack_size(stack)
+        sys.setrecursionlimit(limit)
 
 
 def random_walks(length: int) -> Trajectories:
