@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.config import BranchingConfig, Experiment, KnownSDEConfig
+from neuralsde.config import BranchingConfig, Experiment, KnownSDEConfig, PushTConfig
 from neuralsde.files import writable_folder
 from neuralsde.models import build, load
 from neuralsde.records import save_yaml, to_dict
 from neuralsde.sequence import SequenceModel
-from neuralsde.tasks import branching, known_sdes
+from neuralsde.tasks import branching, known_sdes, pusht
 from neuralsde.train import fit
 
-TASKS: dict[type, Any] = {BranchingConfig: branching, KnownSDEConfig: known_sdes}
+TASKS: dict[type, Any] = {BranchingConfig: branching, KnownSDEConfig: known_sdes, PushTConfig: pusht}
 """Modules with `data(config, seed)` and `assess(model, config, seed=…)`."""
 NUM_KEPT = 200
 """Scored paths kept in the run folder."""

@@ -1,7 +1,8 @@
 """A training step as a CUDA graph: the same numbers without launching its hundreds of small kernels one by one.
 
 Small nets keep a GPU waiting for the host. A graph records the kernels of one step and replays them with a single launch;
-what changes from step to step (the keys of the noise, the learning rate) lives in tensors that are overwritten in between.
+what changes from step to step (the keys of the noise, the learning rate) lives in tensors that are overwritten in between;
+the generator of dropout is seeded before each replay, as before each step.
 """
 
 from __future__ import annotations
@@ -15,17 +16,16 @@ from torch import Tensor
 
 from neuralsde.config import TrainConfig
 from neuralsde.noise import Noise
-from neuralsde.sequence import SequenceModel, has_dropout
+from neuralsde.sequence import SequenceModel
 
 WARM_UP = 3
 """Steps before the recording, in which libraries and the optimiser set up their memory."""
 
 
 def can_capture(model: SequenceModel, config: TrainConfig, device: torch.device, num_processes: int) -> bool:
-    """Whether a step is the same kernels every time: one GPU, no dropout, no stages, no nets we do not know."""
-    known = not model.own_nets and not has_dropout(model)
-    plain = config.graph and not config.stages and config.precision == "no"
-    return device.type == "cuda" and num_processes == 1 and known and plain
+    """Whether a step is the same kernels every time: one GPU, no stages, no nets we do not know."""
+    plain = config.graph and not config.stages and config.precision != "bf16"
+    return device.type == "cuda" and num_processes == 1 and not model.own_nets and plain
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:

@@ -12,13 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neuralsde.baselines.bet import BET
 from neuralsde.baselines.ddim import DDIM
 from neuralsde.baselines.gaussian import GaussianMLP
+from neuralsde.baselines.ibc import IBC
+from neuralsde.baselines.imitation import ImitationModel
+from neuralsde.baselines.lstm_gmm import LSTMGMM
 from neuralsde.baselines.next_state import EMBEDDING, NextStateModel
 from neuralsde.baselines.rectified_flow import RectifiedFlow
 from neuralsde.config import (
+    BETConfig,
     DDIMConfig,
+    EncodedConfig,
     GaussianConfig,
+    IBCConfig,
+    ImitationConfig,
+    LSTMGMMConfig,
     ModelConfig,
     NeuralSDEConfig,
     NextStateConfig,
@@ -38,6 +47,9 @@ CLASSES: dict[str, tuple[type[SequenceModel], type]] = {
     "DDIM": (DDIM, DDIMConfig),
     "RectifiedFlow": (RectifiedFlow, RectifiedFlowConfig),
     "GaussianMLP": (GaussianMLP, GaussianConfig),
+    "LSTMGMM": (LSTMGMM, LSTMGMMConfig),
+    "IBC": (IBC, IBCConfig),
+    "BET": (BET, BETConfig),
 }
 STATISTICS_FROM = 200_000
 """Transitions from which units and bounds are computed."""
@@ -57,7 +69,7 @@ def build(
     fit_scale(model.scale, pairs, config.normalise)
     if data.step is not None:
         model.scale.dt_ref.fill_(data.step)
-    assert isinstance(model, (NeuralSDE, NextStateModel, GaussianMLP))
+    assert isinstance(model, (NeuralSDE, NextStateModel, GaussianMLP, ImitationModel))
     model.fit_bounds(pairs)
     _fit_units(model, pairs)
     model.lag = data.lag
@@ -68,7 +80,7 @@ def build(
 def _assemble(
     config: ModelConfig, shape: tuple[int, ...], context_size: int, nets: dict[str, nn.Module] | None, seed: int
 ) -> SequenceModel:
-    cls = next(c for c, settings in CLASSES.values() if settings is type(config))
+    cls = _class_of(config)
     own_nets = nets is not None
     if nets is None:
         with torch.random.fork_rng(devices=[]):
@@ -79,8 +91,15 @@ def _assemble(
     return model
 
 
+def _class_of(config: ModelConfig) -> type[SequenceModel]:
+    return next(c for c, settings in CLASSES.values() if settings is type(config))
+
+
 def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
     """The nets by name, each with the condition that its model gives it."""
+    if isinstance(config, ImitationConfig):
+        policy: Any = _class_of(config)
+        return {"net": policy.default_net(config, shape, context_size)}
     names, size, num_fields = ["net"], context_size + config.time_input, 1
     reader = None
     if isinstance(config, NeuralSDEConfig):
@@ -98,6 +117,7 @@ def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dic
         size, slots = size - math.prod(shape), slots + 1
     more = {"history": slots, "condition_size": size, "num_fields": num_fields}
     more |= {} if reader is None else {"reader": reader}
+    more |= {"late": int(config.time_input)} if isinstance(config.net, EncodedConfig) else {}
     return {name: net(config.net, shape, **more) for name in names}
 
 

@@ -90,6 +90,7 @@ class SDEPolicy:
         default_action: Any,
         levels: dict[int, Any] | None = None,
         observation: str = "",
+        control_dt: float | None = None,
     ) -> None:
         """Use `for_demonstrations`, or `from_pretrained`; this takes what they measured."""
         self.model = model.eval()
@@ -101,7 +102,10 @@ class SDEPolicy:
         """Name of what it observes, for those who run it."""
         self.num_actions = len(self.default_action)
         self.num_features = model.scale.context_size // config.history
-        self.control_dt = self.dt
+        self.control_dt = self.dt if control_dt is None else float(control_dt)
+        """Time between two actions; that of the demonstrations unless told otherwise."""
+        if not self.control_dt > 0:
+            raise ValueError(f"`control_dt` must be positive. Got {control_dt=}.")
         self.reset()
 
     @classmethod
@@ -135,18 +139,16 @@ class SDEPolicy:
         """Time between the actions of the demonstrations."""
         return self.model.scale.step
 
-    def reset(self, seeds: Sequence[int] | None = None, *, control_dt: float | None = None) -> None:
-        """Begin one episode per seed (None: one, with a new seed); `control_dt` is the time between two actions."""
+    def reset(self, seeds: Sequence[int] | None = None) -> None:
+        """Begin one episode per seed (None: one, with a new seed)."""
         seeds = [int.from_bytes(os.urandom(7), "big")] if seeds is None else list(seeds)
         if not seeds:
             raise ValueError("`seeds` must hold at least one. Got none.")
-        self.control_dt = self.dt if control_dt is None else float(control_dt)
-        if not self.control_dt > 0:
-            raise ValueError(f"`control_dt` must be positive. Got {control_dt=}.")
         self.keys = Noise.for_seeds(seeds, self.model.scale.mean.device)
         self.seen: list[np.ndarray] = []
-        self.plan = np.zeros((len(seeds), 0, self.num_actions), np.float32)
-        self.taken = 0
+        self.left = np.zeros((len(seeds), 0, self.num_actions), np.float32)
+        self.plan: np.ndarray | None = None
+        """The actions (B, n, A) that the last call of `select_action` planned; None if it went on with an earlier plan."""
         self.num_plans = 0
         self.previous: np.ndarray | None = None
 
@@ -167,10 +169,10 @@ class SDEPolicy:
             )
         keep = 1 + int(np.ceil((self.config.history - 1) * self.dt / self.control_dt - 1e-9))
         self.seen = [*self.seen[-keep:], seen]
-        if self.taken == self.plan.shape[1]:
-            self.plan, self.taken = self.draw_plan(), 0
-        action = self.plan[:, self.taken]
-        self.taken += 1
+        self.plan = None
+        if not self.left.shape[1]:
+            self.left = self.plan = self.draw_plan()
+        action, self.left = self.left[:, 0], self.left[:, 1:]
         self.previous = action
         return action[0] if single else action
 
@@ -223,7 +225,9 @@ class SDEPolicy:
         return folder
 
     @classmethod
-    def from_pretrained(cls, path: str | os.PathLike[str], **changes: Any) -> SDEPolicy:
+    def from_pretrained(
+        cls, path: str | os.PathLike[str], *, control_dt: float | None = None, **changes: Any
+    ) -> SDEPolicy:
         """The policy in a folder; `changes` are fields of its config, e.g. `chunk=4`."""
         file = Path(path) / "policy.json"
         if not file.is_file():
@@ -239,6 +243,7 @@ class SDEPolicy:
             default_action=record["default_action"],
             levels={int(k): v for k, v in record["levels"].items()},
             observation=record["observation"],
+            control_dt=control_dt,
         )
 
 

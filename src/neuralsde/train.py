@@ -184,7 +184,7 @@ class _Loop:
         config = self.config
         sums, seen, began = None, 0, time.perf_counter()
         devices = [self.accelerator.device] if self.accelerator.device.type == "cuda" else []
-        with self._bar() as bar, _stop_signals() as stop, torch.random.fork_rng(devices):
+        with self._bar() as bar, _stop_signals() as stop, torch.random.fork_rng(devices), _matmul(config.precision):
             for step in range(self.start, config.steps):
                 parts, values = self._step(step)
                 sums, seen = values if sums is None else sums + values, seen + 1
@@ -214,7 +214,7 @@ class _Loop:
         # For dropout and nets of the caller's own, which know no other generator
         seed = (self.config.seed * 1_000_003 + step) * 1_009 + self.accelerator.process_index
         torch.default_generator.manual_seed(seed)
-        if self.accelerator.device.type == "cuda" and self.captured is None:
+        if self.accelerator.device.type == "cuda":
             torch.cuda.manual_seed(seed)
         for group in self.optimiser.param_groups:
             set_rate(group, learning_rate(self.config, step))
@@ -337,7 +337,7 @@ def _accelerator(config: TrainConfig, folder: Path | None) -> Accelerator:
 
     AcceleratorState._reset_state()  # settings of an earlier fit in this process must not bind this one
     return Accelerator(
-        mixed_precision=config.precision,
+        mixed_precision="bf16" if config.precision == "bf16" else "no",
         cpu=config.cpu,
         log_with=list(config.trackers) or None,
         project_dir=None if folder is None else str(folder),
@@ -352,6 +352,17 @@ def _truncate(metrics: Path, step: int) -> None:
     lines = [line for line in metrics.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
     kept = [line for line in lines if json.loads(line)["step"] <= step]
     metrics.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+
+@contextmanager
+def _matmul(precision: str) -> Iterator[None]:
+    """Matrix products of a GPU with ten bits of mantissa, if asked."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager

@@ -5,8 +5,12 @@ records them as YAML and repeats from that record. This module imports no torch,
 """
 
 from neuralsde.config.models import (
+    BETConfig,
     DDIMConfig,
     GaussianConfig,
+    IBCConfig,
+    ImitationConfig,
+    LSTMGMMConfig,
     ModelConfig,
     ModelSettings,
     NeuralSDEConfig,
@@ -17,23 +21,33 @@ from neuralsde.config.models import (
 )
 from neuralsde.config.nets import (
     ChunkTransformerConfig,
+    EncodedConfig,
+    GPTConfig,
     HistoryConfig,
+    LSTMConfig,
     MLPConfig,
     NetConfig,
     UNet1DConfig,
 )
 from neuralsde.config.policy import PolicyConfig
-from neuralsde.config.tasks import BranchingConfig, Experiment, KnownSDEConfig, TaskConfig
+from neuralsde.config.tasks import BranchingConfig, Experiment, KnownSDEConfig, PushTConfig, TaskConfig
 from neuralsde.config.train import TrainConfig
 
 __all__ = [
+    "BETConfig",
     "BranchingConfig",
     "ChunkTransformerConfig",
     "DDIMConfig",
+    "EncodedConfig",
     "Experiment",
+    "GPTConfig",
     "GaussianConfig",
     "HistoryConfig",
+    "IBCConfig",
+    "ImitationConfig",
     "KnownSDEConfig",
+    "LSTMConfig",
+    "LSTMGMMConfig",
     "MLPConfig",
     "ModelConfig",
     "ModelSettings",
@@ -42,6 +56,7 @@ __all__ = [
     "NextStateConfig",
     "Normalise",
     "PolicyConfig",
+    "PushTConfig",
     "RectifiedFlowConfig",
     "Sampler",
     "TaskConfig",

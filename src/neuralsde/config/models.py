@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Union
 
-from neuralsde.config.nets import MLPConfig, NetConfig
+from neuralsde.config.nets import GPTConfig, LSTMConfig, MLPConfig, NetConfig
 from neuralsde.records import Choice, check, check_choices
 
 
@@ -206,4 +206,94 @@ class GaussianConfig(ModelSettings):
         check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
 
 
-ModelConfig = Union[NeuralSDEConfig, DDIMConfig, RectifiedFlowConfig, GaussianConfig]
+@dataclass(frozen=True, kw_only=True)
+class ImitationConfig(ModelSettings):
+    """What one-shot policies p(action | last observations) share."""
+
+    normalise: Normalise = "min_max"
+    """Scale of actions."""
+    num_observations: int = 2
+    """Observations in the context, end to end, oldest first."""
+    use_history: bool = False
+    """Look at the history, the actions before, beside the observations."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("history", "num_observations"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTMGMMConfig(ImitationConfig):
+    """A recurrent net of the observations and a mixture of Gaussians for the action, by maximum likelihood."""
+
+    net: LSTMConfig = field(default_factory=LSTMConfig)  # type: ignore[assignment]
+    """The recurrent net."""
+    num_modes: int = 5
+    """Components of the mixture."""
+    min_std: float = 1e-4
+    """Smallest standard deviation of a component, in units of the scale."""
+    tanh_mean: bool = True
+    """Means stay within [-1, 1], the range of the data under "min_max"."""
+    low_noise: bool = True
+    """Act with the deviation `min_std` about the mean of a component; False: with the learned one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.num_modes >= 1, f"`num_modes` must be at least 1. Got {self.num_modes=}.")
+        check(self.min_std > 0, f"`min_std` must be positive. Got {self.min_std=}.")
+        within = not self.tanh_mean or self.normalise == "min_max"
+        check(within, f"`tanh_mean` needs normalise='min_max'. Got {self.normalise=}. Set `tanh_mean=False`.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IBCConfig(ImitationConfig):
+    """An energy of observations and action, learned against actions all over their box, and minimised to act."""
+
+    net: MLPConfig = field(default_factory=lambda: MLPConfig(width=256, depth=4))
+    """The perceptron of the energy."""
+    num_negatives: int = 256
+    """Other actions that the demonstrated one is told from."""
+    num_samples: int = 16_384
+    """Actions that are weighed against each other to act."""
+    num_iterations: int = 5
+    """Rounds of weighing, each one pass of the net; they are scattered in between."""
+    std: float = 0.33
+    """Standard deviation of the first scattering, in half ranges of the actions."""
+    shrink: float = 0.5
+    """Factor on the deviation from round to round."""
+    margin: float = 0.05
+    """Share of the range of the actions by which their box is wider on each side."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("num_negatives", "num_samples", "num_iterations"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(self.std >= 0, f"`std` must not be negative. Got {self.std=}.")
+        check(0 < self.shrink <= 1, f"`shrink` must be within (0, 1]. Got {self.shrink=}.")
+        check(self.margin >= 0, f"`margin` must not be negative. Got {self.margin=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BETConfig(ImitationConfig):
+    """A transformer of the observations that chooses a bin of actions, and an offset from its centre."""
+
+    net: GPTConfig = field(default_factory=GPTConfig)  # type: ignore[assignment]
+    """The transformer."""
+    num_bins: int = 64
+    """Clusters of the actions of the data."""
+    gamma: float = 2.0
+    """Exponent of the focal loss, which spends less on what is already likely; 0: cross-entropy."""
+    offset_weight: float = 1.0
+    """Weight of the squared error of the offset, in units of the typical one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.num_bins >= 1, f"`num_bins` must be at least 1. Got {self.num_bins=}.")
+        check(self.gamma >= 0, f"`gamma` must not be negative. Got {self.gamma=}.")
+        check(self.offset_weight > 0, f"`offset_weight` must be positive. Got {self.offset_weight=}.")
+
+
+ModelConfig = Union[
+    NeuralSDEConfig, DDIMConfig, RectifiedFlowConfig, GaussianConfig, LSTMGMMConfig, IBCConfig, BETConfig
+]

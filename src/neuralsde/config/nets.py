@@ -62,6 +62,34 @@ class HistoryConfig(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EncodedConfig(Choice):
+    """A perceptron that encodes the context of a path once, and a smaller one that moves the state along it."""
+
+    width: int = 512
+    """Features of the encoder's hidden layers."""
+    depth: int = 3
+    """Residual blocks of the encoder."""
+    memory: int = 256
+    """Features of the encoded context."""
+    step_width: int = 256
+    """Features of the hidden layers of the part that moves."""
+    step_depth: int = 2
+    """Its residual blocks."""
+    dropout: float = 0.0
+    """Dropout probability inside the blocks."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(self.memory >= 1, f"`memory` must be at least 1. Got {self.memory=}.")
+        assert MLPConfig(width=self.width, depth=self.depth) and self.step  # refuse what they cannot take
+
+    @property
+    def step(self) -> MLPConfig:
+        """The part that moves."""
+        return MLPConfig(width=self.step_width, depth=self.step_depth, dropout=self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UNet1DConfig(Choice):
     """A convolutional U-Net along the horizon of states (horizon, features): chunks of actions."""
 
@@ -118,4 +146,37 @@ def check_transformer(layers: int, heads: int, width: int, dropout: float) -> No
     check(0 <= dropout < 1, f"`dropout` must be in [0, 1). Got {dropout=}.")
 
 
-NetConfig = Union[MLPConfig, HistoryConfig, UNet1DConfig, ChunkTransformerConfig]
+@dataclass(frozen=True, kw_only=True)
+class LSTMConfig:
+    """A recurrent net of the last observations."""
+
+    width: int = 400
+    """Features of each layer."""
+    layers: int = 2
+    """Layers, one upon the other."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("width", "layers"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPTConfig:
+    """A causal transformer of the last observations."""
+
+    layers: int = 6
+    """Layers."""
+    heads: int = 6
+    """Attention heads; they share out the width."""
+    width: int = 120
+    """Features of a token."""
+    dropout: float = 0.1
+    """Dropout probability of tokens, in attention and perceptrons."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_transformer(self.layers, self.heads, self.width, self.dropout)
+
+
+NetConfig = Union[MLPConfig, HistoryConfig, EncodedConfig, UNet1DConfig, ChunkTransformerConfig]

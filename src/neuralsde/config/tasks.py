@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from neuralsde.config.models import ModelConfig
+from neuralsde.config.policy import PolicyConfig
 from neuralsde.config.train import TrainConfig
 from neuralsde.records import Choice, check, check_choices
 
@@ -67,10 +68,38 @@ class KnownSDEConfig(Choice):
         check(self.measurement >= 0, f"`measurement` must not be negative. Got {self.measurement=}.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PushTConfig(Choice):
+    """Imitation of the Push-T demonstrations, scored in simulation (the paper's Section 4.2)."""
+
+    data: str = "data/pusht.npz"
+    """The demonstrations, as `nsde data pusht` leaves them."""
+    num_demonstrations: int | None = None
+    """Only the first so many; None: all."""
+    observation: Literal["pose", "keypoints"] = "keypoints"
+    """What the policy sees of the state: agent and pose of the block, or agent and corners of the block."""
+    policy: PolicyConfig = field(default_factory=lambda: PolicyConfig(first_action=(0, 1)))
+    """How it plans and acts."""
+    first_seed: int = 200_000
+    """Seed of the first episode; 100000 to 100499 are for reported numbers alone."""
+    num_episodes: int = 500
+    """Episodes."""
+    num_workers: int = 2
+    """Processes that simulate."""
+    lag: float | None = None
+    """Transitions go from one action to the next."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("num_episodes", "num_workers"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(self.lag is None, f"`lag` must be None: actions follow one another. Got {self.lag=}.")
+
+
 if TYPE_CHECKING:
     TaskConfig = Any  # which one it is, only its recipe and its task know
 else:
-    TaskConfig = Union[BranchingConfig, KnownSDEConfig]
+    TaskConfig = Union[BranchingConfig, KnownSDEConfig, PushTConfig]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,8 +32,8 @@ class TrainConfig:
     """Seed of the data order and the injected noise (of the initial weights too, in a recipe)."""
     stages: tuple[str, ...] = ()
     """Train parts one after another, e.g. ("flow", "denoiser", "diffusion"); "a+b" trains two together. Empty: all at once."""
-    precision: Literal["no", "bf16"] = "no"
-    """Mixed precision."""
+    precision: Literal["no", "tf32", "bf16"] = "no"
+    """Full precision, matrix products of a GPU in TF32 (weights stay as they are), or mixed precision."""
     val_fraction: float = 0.0
     """Share of the paths kept for the validation loss."""
     val_every: int = 500
@@ -49,7 +49,7 @@ class TrainConfig:
     progress: bool = True
     """Show a progress bar."""
     graph: bool = True
-    """Replay the training step as a CUDA graph, where there is one GPU and no dropout."""
+    """Replay the training step as a CUDA graph, where there is one GPU."""
     cpu: bool = False
     """Stay on the CPU though there is an accelerator."""
 

@@ -2,8 +2,9 @@
 
 from torch import nn
 
-from neuralsde.config import ChunkTransformerConfig, HistoryConfig, MLPConfig, UNet1DConfig
+from neuralsde.config import ChunkTransformerConfig, EncodedConfig, HistoryConfig, MLPConfig, UNet1DConfig
 from neuralsde.nets.chunk_transformer import ChunkTransformer
+from neuralsde.nets.encoded import EncodedMLP
 from neuralsde.nets.history import HistoryMLP
 from neuralsde.nets.mlp import MLP
 from neuralsde.nets.unet1d import UNet1D
@@ -11,9 +12,10 @@ from neuralsde.nets.unet1d import UNet1D
 NETS: dict[type, type[nn.Module]] = {
     MLPConfig: MLP,
     HistoryConfig: HistoryMLP,
+    EncodedConfig: EncodedMLP,
     UNet1DConfig: UNet1D,
     ChunkTransformerConfig: ChunkTransformer,
 }
 """The backbone of each config."""
 
-__all__ = ["MLP", "NETS", "ChunkTransformer", "HistoryMLP", "UNet1D"]
+__all__ = ["MLP", "NETS", "ChunkTransformer", "EncodedMLP", "HistoryMLP", "UNet1D"]

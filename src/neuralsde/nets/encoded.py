@@ -1,0 +1,66 @@
+"""A perceptron in two parts: what does not change along a path is encoded once, a smaller part moves the state.
+
+A policy draws many steps for one observation. The encoder of the context is the large part; it is evaluated anew only when
+the context changes.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from neuralsde.config import EncodedConfig
+from neuralsde.nets.mlp import MLP, Block
+
+
+class EncodedMLP(MLP):
+    """State, time and the encoded context in, fields out (0 at the start of training)."""
+
+    def __init__(
+        self,
+        config: EncodedConfig,
+        shape: tuple[int, ...],
+        *,
+        history: int = 1,
+        condition_size: int = 0,
+        num_fields: int = 1,
+        reader: int | None = None,
+        late: int = 0,
+    ) -> None:
+        """The last `late` entries of the condition change along a path."""
+        if condition_size <= late:
+            raise ValueError(
+                "An EncodedConfig encodes the context of a path: the data must have one. Use an MLPConfig."
+            )
+        more = {"history": history, "num_fields": num_fields, "reader": reader}
+        super().__init__(config.step, shape, condition_size=config.memory + late, **more)  # type: ignore[arg-type]
+        self.late = late
+        self.encoder = nn.Sequential(
+            nn.Linear(condition_size - late, config.width),
+            *(Block(config.width, config.dropout) for _ in range(config.depth)),
+            nn.LayerNorm(config.width),
+            nn.Linear(config.width, config.memory),
+        )
+        self._known: tuple[Tensor, Tensor] | None = None
+
+    def train(self, mode: bool = True) -> EncodedMLP:
+        """Forget the last context: weights may have changed since."""
+        self._known = None
+        return super().train(mode)
+
+    def encode(self, context: Float[Tensor, "B C"]) -> Float[Tensor, "B M"]:
+        """The memory of a context; within one call of `sample` on a CPU, that of the last one is kept."""
+        if self.training or torch.is_grad_enabled() or context.device.type != "cpu":
+            return self.encoder(context)
+        if self._known is None or not torch.equal(self._known[0], context):
+            self._known = (context, self.encoder(context))
+        return self._known[1]
+
+    def forward(
+        self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
+    ) -> Float[Tensor, "B *F"]:
+        assert condition is not None
+        split = condition.shape[1] - self.late
+        memory = self.encode(condition[:, :split])
+        return super().forward(state, torch.cat([memory, condition[:, split:]], dim=1))
