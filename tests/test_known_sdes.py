@@ -1,6 +1,7 @@
 """The systems with a known truth are what they say, and what is scored against them is scored rightly."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from scipy import stats
 
 import neuralsde as nsde
+from neuralsde import compare
 from neuralsde.config import KnownSDEConfig, Sampler
 from neuralsde.models import build
 from neuralsde.recipes import known_sdes as recipes
@@ -52,6 +54,11 @@ def test_the_stationary_law_stays(name, np_rng):
     y = system.simulate(x, torch.tensor([[0.0, 1.5]]).expand(len(x), 2), np_rng)[:, 1]
     for a, b in zip(x.T, y.T):
         assert stats.ks_2samp(a, b).pvalue > 1e-4
+
+
+def test_a_path_that_overshoots_on_its_way_to_the_start_is_run_anew():
+    x = SYSTEMS["van_der_pol"]().first_states(20_000, np.random.default_rng(known_sdes.HELD_OUT + 3))
+    assert bool(x.isfinite().all())
 
 
 def test_known_densities(np_rng):
@@ -156,6 +163,21 @@ def test_every_row_of_the_comparison_can_be_built():
     for system in recipes.CORE:
         for kind in ("start", "interpolated", "paper's choice", "start, irregular", "interpolated, irregular"):
             assert f"{system}, {kind}" in rows
+
+
+def test_a_failing_run_costs_no_other(monkeypatch):
+    def work(label, experiment, run_dir):
+        if label == "bad":
+            raise FloatingPointError("not finite")
+        return label, experiment, {}
+
+    monkeypatch.setattr(compare, "_work", work)
+    monkeypatch.setattr(compare, "ProcessPoolExecutor", lambda num, mp_context: ThreadPoolExecutor(num))
+    done = []
+    with pytest.raises(FloatingPointError, match="not finite"):
+        for label, _, _ in compare.run_all([(name, recipes.start(), None) for name in ("bad", "good", "better")], 1):
+            done.append(label)
+    assert sorted(done) == ["better", "good"]
 
 
 def test_measurement_noise_is_told_from_diffusion():

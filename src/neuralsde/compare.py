@@ -36,12 +36,16 @@ def _work(label: str, experiment: Experiment, run_dir: str | None) -> tuple[str,
 def run_all(
     jobs: Sequence[tuple[str, Experiment, str | None]], num_workers: int
 ) -> Iterator[tuple[str, Experiment, dict[str, Any]]]:
-    """Run (label, experiment, run folder) in worker processes; yield as they finish."""
-    context = multiprocessing.get_context("spawn")
+    """Run (label, experiment, run folder) in worker processes; yield as they finish. A failure is raised when all are done."""
+    context, failure = multiprocessing.get_context("spawn"), None
     with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
         futures = [pool.submit(_work, *job) for job in jobs]
         for future in as_completed(futures):
-            yield future.result()
+            failure = failure or future.exception()
+            if future.exception() is None:
+                yield future.result()
+    if failure is not None:
+        raise failure
 
 
 def compare(

@@ -75,7 +75,11 @@ class System:
         if self.burn_in == 0:
             return x
         times = torch.tensor([[0.0, self.burn_in]]).expand(num, 2)
-        return self.simulate(x, times, rng, fine=8 * FINE)[:, 1]
+        out = self.simulate(x, times, rng, fine=8 * FINE)[:, 1]
+        lost = ~out.isfinite().all(1)
+        if lost.any():  # a rare path went so far out that long steps are unstable there
+            out[lost] = self.simulate(x[lost], times[lost], rng)[:, 1]
+        return out
 
     def log_prob(
         self, x: Float[Tensor, "N d"], y: Float[Tensor, "N d"], dt: Float[Tensor, " N"], *, seed: int = 0
