@@ -249,6 +249,7 @@ def test_factors_are_times_to_the_same_quality():
     assert entry["quality"] == "drift_error"
     assert (seed["rival_seconds"], seed["rival_value"]) == (120.5, 0.21)  # within 5 % of its best
     assert seed["factor"] == pytest.approx(120.5 / 4.5) and not seed["first"] and seed["back"] is None
+    assert seed["beyond"] == pytest.approx(600.5 / 8.5)
     (entry,) = report.factors(rows("neuralsde", {1: 0.01}) + theirs)
     assert entry["seeds"][0]["first"] and entry["seeds"][0]["factor"] == pytest.approx(120.5 / 1.5)
     (entry,) = report.factors(rows("neuralsde", {1: 0.5, 120: 0.3}) + theirs)  # a loss
@@ -273,10 +274,11 @@ def test_tables_name_wins_losses_and_what_was_not_measured():
     assert ["Ornstein-Uhlenbeck", "SDE Matching", "0.25 (0.1 to 0.4)"] in lines
     assert ["Ornstein-Uhlenbeck", "ours", "as at 2 s"] in lines
     factor = next(line for line in lines if line[1:3] == ["SDE Matching", "drift error"])
-    assert factor[4] == "not reached by us"
+    assert factor[3] == "2" and factor[5] == "not reached by us"
     factor = next(line for line in lines if line[1:3] == ["torchsde, back-propagation", "drift error"])
-    assert factor[4:] == ["≥ 20 ×", "0.3", "never"]
+    assert factor[3] == "1" and factor[5:] == ["≥ 20 ×", "0.3", "over 12 × our time"]
     assert ["ours", "b", "1", "2"] in lines
+    assert ["Ornstein-Uhlenbeck", "torchsde, back-propagation", "0.7 [1]"] in lines
     assert ["Ornstein-Uhlenbeck, noisy", "SDE Matching", "0.1"] in lines
     assert set(report.LABELS) == set(METHODS)
     assert set(report.TASK_LABELS) == set(benchmark.TASKS)

@@ -61,7 +61,7 @@ def test_other_forks_without_tuning(values, label):
 
 KNOWN = json.loads((ROOT / "results" / "known_sdes.json").read_text(encoding="utf-8"))
 MISSED = {("cir", "interpolated", "drift_error")}
-"""Targets that are not met: one seed in four has a wild drift at a state that the data hardly visits."""
+"""Targets that are not met: in one seed of four g has a ripple, and the drift with it (docs/known_sdes.md says why)."""
 
 
 def test_known_sdes_say_where_they_came_from():

@@ -58,7 +58,8 @@ def factors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """For each task, rival and quality: the time the rival needs for its best over the time we need for the same.
 
     One value per seed; `first` where we have it at our first mark already, so that the factor is a lower bound.
-    `back` is the time the rival needs for our best over the time we need, None where it never gets there.
+    `back` is the time the rival needs for our best over the time we need, None where it never gets there: it then needs
+    more than `beyond` times our time.
     """
     out = []
     pairs = sorted({(r["task"], r["method"]) for r in rows if not r["method"].startswith(OURS)})
@@ -81,6 +82,7 @@ def factors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                         "first": needed is not None and needed == ours[0][0],
                         "our_best": ours_goal[1],
                         "back": None if returned is None else returned / ours_goal[0],
+                        "beyond": theirs[-1][0] / ours_goal[0],
                     }
                 )
             if found:
@@ -106,6 +108,10 @@ def _lines(head: list[str], body: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def _num_seeds(values: dict[str, Any]) -> int:
+    return len({r["seed"] for r in values["rows"]})
+
+
 def _tasks(rows: list[dict[str, Any]]) -> list[str]:
     return [t for t in TASK_LABELS if any(r["task"] == t for r in rows)]
 
@@ -115,16 +121,18 @@ def _methods(rows: list[dict[str, Any]], task: str) -> list[str]:
 
 
 def quality_table(values: dict[str, Any], quality: str, *, noisy: bool = False) -> str:
-    """A row per system and method, a column per mark that the rivals were read at."""
+    """A row per system and method, a column per mark that the rivals were read at; [n] where not all seeds were run."""
     rows = [r for r in values["rows"] if r["task"].endswith("noisy") == noisy]
     marks = sorted({r["mark"] for r in rows if not r["method"].startswith(OURS) and r["method"] != "gaussian_mlp"})
     marks = marks or sorted({r["mark"] for r in rows})
+    num = len({r["seed"] for r in rows})
     body = []
     for task in _tasks(rows):
         for method in _methods(rows, task):
             own = [r for r in rows if (r["task"], r["method"]) == (task, method) and r.get(quality) is not None]
             last = max((r["mark"] for r in own), default=0)
-            cells = [spread([r[quality] for r in own if r["mark"] == m]) if m <= last else "–" for m in marks]
+            read = [[r[quality] for r in own if r["mark"] == m] for m in marks]
+            cells = [spread(v) + (f" [{len(v)}]" if 0 < len(v) < num else "") for v in read]
             cells = [f"as at {last:g} s" if own and m > last else cell for m, cell in zip(marks, cells)]
             if own:
                 body.append([TASK_LABELS[task], LABELS[method], *cells])
@@ -142,6 +150,7 @@ def factor_table(values: dict[str, Any]) -> str:
         seeds, least = entry["seeds"], RESOLUTION.get(entry["quality"])
         sooner = [s["factor"] for s in seeds if s["factor"] is not None]
         back = [s["back"] for s in seeds if s["back"] is not None]
+        beyond = spread([s["beyond"] for s in seeds if s["back"] is None])
         bound = "≥ " if any(s["first"] for s in seeds) else ""
         best = spread([s["rival_value"] for s in seeds], least=least)
         body.append(
@@ -149,13 +158,23 @@ def factor_table(values: dict[str, Any]) -> str:
                 TASK_LABELS[entry["task"]],
                 LABELS[entry["method"]],
                 QUALITIES[entry["quality"]],
+                f"{len(seeds)}",
                 f"{best} at {spread([s['rival_seconds'] for s in seeds])} s",
                 f"{bound}{spread(sooner)} ×" if len(sooner) == len(seeds) else "not reached by us",
                 spread([s["our_best"] for s in seeds], least=least),
-                f"{spread(back)} × our time" if len(back) == len(seeds) else "never",
+                f"{spread(back)} × our time" if len(back) == len(seeds) else f"over {beyond} × our time",
             ]
         )
-    head = ["system", "rival", "quality", "its best", "we reach it sooner by", "our best", "it reaches that in"]
+    head = [
+        "system",
+        "rival",
+        "quality",
+        "seeds",
+        "its best",
+        "we reach it sooner by",
+        "our best",
+        "it reaches that in",
+    ]
     return _lines(head, body)
 
 
@@ -176,7 +195,9 @@ def table(values: dict[str, Any]) -> str:
     parts = []
     if values["rows"]:
         for quality, label in QUALITIES.items():
-            parts.append(f"**{label[0].upper()}{label[1:]}**, median and range over the seeds")
+            parts.append(
+                f"**{label[0].upper()}{label[1:]}**, median and range over {_num_seeds(values)} seeds ([n]: over n)"
+            )
             parts.append(quality_table(values, quality))
         parts += ["**Time to quality**", factor_table(values)]
         if any(r["task"].endswith("noisy") for r in values["rows"]):
