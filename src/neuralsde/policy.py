@@ -48,6 +48,9 @@ def action_paths(demonstrations: Demonstrations, observations: Any, config: Poli
     starts = torch.from_numpy(demonstrations.starts)
     plans[starts, 0] = _first_actions(seen[starts], actions, config)
     num, dt = len(plans), demonstrations.step
+    if config.form == "state":
+        whole = torch.cat([seen.float(), plans[:, 0]], dim=1)
+        return Trajectories(whole, torch.from_numpy(demonstrations.times), torch.from_numpy(demonstrations.lengths))
     if config.form == "path":
         length, states = config.horizon + 1, plans.flatten(0, 1)
     else:
@@ -101,7 +104,11 @@ class SDEPolicy:
         self.observation = observation
         """Name of what it observes, for those who run it."""
         self.num_actions = len(self.default_action)
-        self.num_features = model.scale.context_size // config.history
+        self.num_features = (
+            model.scale.shape[0] - self.num_actions
+            if config.form == "state"
+            else model.scale.context_size // config.history
+        )
         self.control_dt = self.dt if control_dt is None else float(control_dt)
         """Time between two actions; that of the demonstrations unless told otherwise."""
         if not self.control_dt > 0:
@@ -183,11 +190,12 @@ class SDEPolicy:
         times = self.dt + self.control_dt * np.arange(num)  # an action of the data lies one step after the previous one
         keys = self.keys.child(self.num_plans)
         self.num_plans += 1
-        context = self._context()
-        if self.config.form == "path":
+        context = None if self.config.form == "state" else self._context()
+        if self.config.form != "chunk":
+            start = start if context is not None else np.concatenate([self.seen[-1], start], 1)
             begin = max(0.0, self.dt - self.control_dt)
             path = self.model.sample(start, np.concatenate([[begin], times]), context=context, rng=keys)
-            plan = path[:, 0, 1:].cpu().numpy()
+            plan = path[:, 0, 1:, -self.num_actions :].cpu().numpy()
         else:
             held = np.repeat(start[:, None], self.config.horizon, 1)
             drawn = self.model.sample(held, [0.0, self.dt], context=context, rng=keys)[:, 0, 1].cpu().numpy()

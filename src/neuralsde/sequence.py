@@ -71,11 +71,13 @@ Condition = Callable[[Tensor], "Tensor | None"]
 def evaluating(module: nn.Module) -> Iterator[None]:
     """The module in evaluation mode (no dropout), for a while."""
     training = module.training
-    module.eval()
+    if training:  # to walk through all modules takes as long as a pass of a small net
+        module.eval()
     try:
         yield
     finally:
-        module.train(training)
+        if training:
+            module.train()
 
 
 def has_dropout(module: nn.Module) -> bool:

@@ -30,10 +30,19 @@ from neuralsde.config.nets import (
     UNet1DConfig,
 )
 from neuralsde.config.policy import PolicyConfig
-from neuralsde.config.tasks import BranchingConfig, Experiment, KnownSDEConfig, PushTConfig, TaskConfig
+from neuralsde.config.tasks import (
+    ROBUSTNESS,
+    BranchingConfig,
+    Experiment,
+    KnownSDEConfig,
+    PushTConfig,
+    TaskConfig,
+    Variant,
+)
 from neuralsde.config.train import TrainConfig
 
 __all__ = [
+    "ROBUSTNESS",
     "BETConfig",
     "BranchingConfig",
     "ChunkTransformerConfig",
@@ -62,4 +71,5 @@ __all__ = [
     "TaskConfig",
     "TrainConfig",
     "UNet1DConfig",
+    "Variant",
 ]

@@ -12,8 +12,9 @@ from neuralsde.records import check, check_choices
 class PolicyConfig:
     """What a policy sees, how far it plans, and how much of a plan it carries out."""
 
-    form: Literal["path", "chunk"] = "path"
-    """The model moves from action to action (its state is an action), or draws all of them at once (its state is a plan)."""
+    form: Literal["path", "chunk", "state"] = "path"
+    """What the state of the model is: an action, and it moves from one to the next; a whole plan, drawn at once; or what is
+    seen together with the action (the paper), and it moves blindly from there."""
     history: int = 2
     """Observations it sees, one data step apart."""
     horizon: int = 16
@@ -33,3 +34,5 @@ class PolicyConfig:
             self.chunk <= self.horizon,
             f"`chunk` must not exceed `horizon`: it is part of the plan. Got {self.chunk=}, {self.horizon=}.",
         )
+        blind = self.form != "state" or self.history == 1
+        check(blind, f"form='state' sees one observation: the state itself. Got {self.history=}. Set `history=1`.")

@@ -69,6 +69,41 @@ class KnownSDEConfig(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Variant:
+    """Another way to run a trained policy, or a harder world."""
+
+    name: str
+    """In the results."""
+    chunk: int | None = None
+    """Actions carried out of a plan, if not the policy's."""
+    diffusion: float | None = None
+    """Factor on the learned noise, if not the sampler's."""
+    pull: float | None = None
+    """Pull of the sampler, if not its own."""
+    generation: Literal["ddpm", "ddim"] | None = None
+    """DDPM takes every noise level of a diffusion model, DDIM ten steps."""
+    noise: float = 0.0
+    """Of the observations, as a share of their range."""
+    delay: int = 0
+    """Control steps until an action acts."""
+    push: float = 0.0
+    """Pixels by which the block is displaced at half time."""
+    control_hz: float = 10.0
+    """Actions per second."""
+
+
+ROBUSTNESS = (
+    Variant(name="noise 1 %", noise=0.01),
+    Variant(name="noise 3 %", noise=0.03),
+    Variant(name="delay 1 step", delay=1),
+    Variant(name="push 50 px", push=50.0),
+    Variant(name="5 Hz", control_hz=5.0),
+    Variant(name="20 Hz", control_hz=20.0),
+)
+"""Worlds that no demonstration showed."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PushTConfig(Choice):
     """Imitation of the Push-T demonstrations, scored in simulation (the paper's Section 4.2)."""
 
@@ -86,6 +121,8 @@ class PushTConfig(Choice):
     """Episodes."""
     num_workers: int = 2
     """Processes that simulate."""
+    variants: tuple[Variant, ...] = ()
+    """Scored too, with the same seeds."""
     lag: float | None = None
     """Transitions go from one action to the next."""
 

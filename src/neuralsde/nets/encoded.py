@@ -42,20 +42,16 @@ class EncodedMLP(MLP):
             nn.LayerNorm(config.width),
             nn.Linear(config.width, config.memory),
         )
-        self._known: tuple[Tensor, Tensor] | None = None
-
-    def train(self, mode: bool = True) -> EncodedMLP:
-        """Forget the last context: weights may have changed since."""
-        self._known = None
-        return super().train(mode)
+        self._known: tuple[Tensor, list[int], Tensor] | None = None
 
     def encode(self, context: Float[Tensor, "B C"]) -> Float[Tensor, "B M"]:
-        """The memory of a context; within one call of `sample` on a CPU, that of the last one is kept."""
+        """The memory of a context; on a CPU that of the last one is kept, until the weights change."""
         if self.training or torch.is_grad_enabled() or context.device.type != "cpu":
             return self.encoder(context)
-        if self._known is None or not torch.equal(self._known[0], context):
-            self._known = (context, self.encoder(context))
-        return self._known[1]
+        version = [p._version for p in self.encoder.parameters()]
+        if self._known is None or self._known[1] != version or not torch.equal(self._known[0], context):
+            self._known = (context, version, self.encoder(context))
+        return self._known[2]
 
     def forward(
         self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None

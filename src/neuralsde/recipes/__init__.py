@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neuralsde.config import Experiment
-from neuralsde.recipes import branching, known_sdes
+from neuralsde.recipes import branching, known_sdes, pusht
 
 RECIPES: dict[str, Callable[[], Experiment]] = {
     "branching": branching.neural_sde,
@@ -18,9 +18,19 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "ou-start": known_sdes.start,
     "ou-interpolated": known_sdes.interpolated,
     "ou-paper": known_sdes.paper,
+    "pusht": pusht.neural_sde,
+    "pusht-diffusion-policy": pusht.diffusion_policy,
+    "pusht-diffusion-transformer": pusht.diffusion_transformer,
+    "pusht-rectified-flow": pusht.rectified_flow,
+    "pusht-behaviour-cloning": pusht.behaviour_cloning,
+    "pusht-lstm-gmm": pusht.lstm_gmm,
+    "pusht-ibc": pusht.ibc,
+    "pusht-bet": pusht.bet,
+    "pusht-paper": pusht.paper,
 }
 COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
     "branching": branching.comparison,
     "known-sdes": known_sdes.comparison,
+    "pusht": pusht.comparison,
 }
 """All rows of a results table, by the task's name."""

@@ -7,18 +7,21 @@ Strict *success* is a coverage above 0.95.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from neuralsde.config import PushTConfig
+from neuralsde.config import PushTConfig, Variant
 from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.data.imitation import read_demonstrations
 from neuralsde.metrics.imitation import summary
 from neuralsde.policy import SDEPolicy, action_paths
+from neuralsde.records import RunError
 from neuralsde.sequence import SequenceModel
 from neuralsde.tasks.pusht_rollout import Conditions, Rollout, roll_out
-from neuralsde.tasks.pusht_sim import SIZE, observe
+from neuralsde.tasks.pusht_sim import OBSERVATION_SIZE, SIZE, ObservationKind, observe
 from neuralsde.trajectories import Trajectories
 
 DT = 0.1
@@ -57,39 +60,61 @@ def policy(model: SequenceModel, config: PushTConfig) -> SDEPolicy:
 
 def evaluate(
     folder: str | Path,
-    seeds: range,
+    seeds: Sequence[int],
     *,
-    conditions: Conditions | None = None,
+    variant: Variant | None = None,
     num_workers: int = 2,
     progress: bool = False,
-    **changes: Any,
 ) -> Rollout:
-    """Episodes of the policy in a folder; `changes` are fields of its `PolicyConfig`, or its model's `sampler`."""
-    conditions = conditions or Conditions()
+    """Episodes of the policy in a folder, one per seed."""
+    variant = variant or Variant(name="")
     kind = SDEPolicy.from_pretrained(folder).observation
-    make = partial(_load, str(folder), 1 / conditions.control_hz, changes)
+    if kind not in OBSERVATION_SIZE:
+        raise ValueError(f"{folder} does not act on Push-T: it observes {kind!r}, not {', '.join(OBSERVATION_SIZE)}.")
     return roll_out(
-        make, seeds, observe_kind=kind, conditions=conditions, num_workers=num_workers, batch_size=32, progress=progress
+        partial(act_as, str(folder), variant),
+        seeds,
+        observe_kind=cast(ObservationKind, kind),
+        conditions=conditions(variant),
+        num_workers=num_workers,
+        batch_size=32,
+        progress=progress,
     )
 
 
-def _load(folder: str, control_dt: float, changes: dict[str, Any]) -> SDEPolicy:
-    sampler = changes.get("sampler")
-    rest = {k: v for k, v in changes.items() if k != "sampler"}
-    loaded = SDEPolicy.from_pretrained(folder, control_dt=control_dt, **rest)
-    if sampler is not None:
-        loaded.model.sampler = sampler
+def conditions(variant: Variant) -> Conditions:
+    """The world of a variant."""
+    return Conditions(noise=variant.noise, delay=variant.delay, push=variant.push, control_hz=variant.control_hz)
+
+
+def act_as(folder: str, variant: Variant) -> SDEPolicy:
+    """The policy in a folder, run as the variant says."""
+    changes = {} if variant.chunk is None else {"chunk": variant.chunk}
+    loaded = SDEPolicy.from_pretrained(folder, control_dt=1 / variant.control_hz, **changes)
+    sampler: dict[str, Any] = {k: v for k, v in (("diffusion", variant.diffusion), ("pull", variant.pull)) if v is not None}
+    loaded.model.sampler = replace(loaded.model.sampler, **sampler)
+    if variant.generation is not None:
+        levels = getattr(loaded.model.config, "num_train_timesteps", None)
+        if levels is None:
+            raise ValueError(f"`generation` is for diffusion models. Got a {loaded.model.kind}.")
+        steps = levels if variant.generation == "ddpm" else 10
+        loaded.model.config = replace(loaded.model.config, variant=variant.generation, num_steps=steps)  # type: ignore[call-arg]
     return loaded
 
 
 def assess(model: SequenceModel, config: PushTConfig, *, seed: int = 0) -> tuple[dict[str, Any], None]:
-    """Score and success over the seeds of the config."""
+    """Score and success over the seeds of the config, as the policy is and as its variants."""
+    seeds = range(config.first_seed, config.first_seed + config.num_episodes)
+    scores: dict[str, Any] = {"num_episodes": len(seeds), "parameters": sum(p.numel() for p in model.parameters())}
     with tempfile.TemporaryDirectory() as folder:
         policy(model, config).save_pretrained(folder)
-        seeds = range(config.first_seed, config.first_seed + config.num_episodes)
-        rollout = evaluate(folder, seeds, num_workers=config.num_workers)
-    scores = summary(rollout.episodes)
-    if rollout.failures:
-        raise ValueError(f"{len(rollout.failures)} batch(es) of episodes were lost: {rollout.failures[0].message}")
-    parameters = sum(p.numel() for p in model.parameters())
-    return {**scores, "parameters": parameters}, None
+        for variant in (Variant(name=""), *config.variants):
+            rollout = evaluate(folder, seeds, variant=variant, num_workers=config.num_workers)
+            if rollout.failures:
+                lost = sum(len(failure.seeds) for failure in rollout.failures)
+                raise RunError(f"{lost} of {len(seeds)} episodes were lost. {rollout.failures[0].message}")
+            found, prefix = summary(rollout.episodes), f"{variant.name}: " if variant.name else ""
+            for key in ("score", "success", "final_coverage"):
+                scores[f"{prefix}{key}"] = found[key]["mean"]
+            scores[f"{prefix}score_half_width"] = found["score"]["ci95"]
+    return scores, None
