@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 from neuralsde.config.nets import GPTConfig, LSTMConfig, MLPConfig, NetConfig
 from neuralsde.records import Choice, check, check_choices
@@ -206,6 +206,13 @@ class GaussianConfig(ModelSettings):
         check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
 
 
+if TYPE_CHECKING:
+    RecurrentNet = Any  # no backbones of states: only their own models take them
+    CausalNet = Any
+else:
+    RecurrentNet, CausalNet = LSTMConfig, GPTConfig
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImitationConfig(ModelSettings):
     """What one-shot policies p(action | last observations) share."""
@@ -227,7 +234,7 @@ class ImitationConfig(ModelSettings):
 class LSTMGMMConfig(ImitationConfig):
     """A recurrent net of the observations and a mixture of Gaussians for the action, by maximum likelihood."""
 
-    net: LSTMConfig = field(default_factory=LSTMConfig)  # type: ignore[assignment]
+    net: RecurrentNet = field(default_factory=LSTMConfig)
     """The recurrent net."""
     num_modes: int = 5
     """Components of the mixture."""
@@ -278,7 +285,7 @@ class IBCConfig(ImitationConfig):
 class BETConfig(ImitationConfig):
     """A transformer of the observations that chooses a bin of actions, and an offset from its centre."""
 
-    net: GPTConfig = field(default_factory=GPTConfig)  # type: ignore[assignment]
+    net: CausalNet = field(default_factory=GPTConfig)
     """The transformer."""
     num_bins: int = 64
     """Clusters of the actions of the data."""

@@ -1,0 +1,75 @@
+"""What one-shot policies p(action | last observations) share.
+
+The context holds the last K observations end to end, oldest first: the tokens that a policy reads. The state is the
+action, or a chunk of actions; the one before is looked at only if asked.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from neuralsde.baselines.fixed_step import FixedStepModel
+from neuralsde.config import ImitationConfig
+from neuralsde.noise import Noise
+from neuralsde.sequence import Condition, Transition
+from neuralsde.solvers import Step
+
+
+def draw_index(logits: Float[Tensor, "B M"], uniform: Float[Tensor, "B N"]) -> Int[Tensor, "B N"]:
+    """Places drawn from softmax(logits), by inversion of uniform numbers: they belong to the rows, not to the call."""
+    total = torch.softmax(logits.double(), dim=1).cumsum(1)
+    return torch.searchsorted(total, uniform * total[:, -1:], right=True).clamp(max=logits.shape[1] - 1)
+
+
+class ImitationModel(FixedStepModel):
+    """Base: a child says how its net reads tokens, learns actions from them, and acts."""
+
+    config: ImitationConfig
+
+    @classmethod
+    @abstractmethod
+    def make_net(cls, config: ImitationConfig, token_size: int, size: int) -> nn.Module:
+        """The net of tokens (B, K, token_size) for actions of `size` numbers."""
+
+    @abstractmethod
+    def act(self, tokens: Float[Tensor, "P K F"], step: Step, noise: Noise) -> Float[Tensor, "P D"]:
+        """Actions, flat and in units of the scale."""
+
+    @classmethod
+    def default_net(cls, config: ImitationConfig, shape: tuple[int, ...], context_size: int) -> nn.Module:
+        """The net for data of this form."""
+        num, size = config.num_observations, math.prod(shape)
+        if context_size == 0 or context_size % num:
+            raise ValueError(
+                f"The context must hold `num_observations`={num} observations of one size. Got {context_size} value(s). "
+                "Give them end to end, oldest first, or set `num_observations`."
+            )
+        also = config.time_input + (config.history * size if config.use_history else 0)
+        return cls.make_net(config, context_size // num + also, size)
+
+    def fit_bounds(self, pairs: Transition) -> None:
+        """Measure the actions of the data."""
+        if pairs.mask is not None:
+            raise ValueError(f"{type(self).__name__} takes whole actions. Got data with missing entries. Fill them.")
+
+    def tokens(self, history: Float[Tensor, "B H *S"], condition: Tensor | None) -> Float[Tensor, "B K F"]:
+        """The observations, and beside each the time and the history, if asked."""
+        assert condition is not None
+        num, size = self.config.num_observations, self.scale.context_size
+        also = [condition[:, size:]] + ([history.flatten(1)] if self.config.use_history else [])
+        same = torch.cat(also, dim=1)[:, None].expand(-1, num, -1)
+        return torch.cat([condition[:, :size].unflatten(1, (num, -1)), same], dim=2)
+
+    def read(self, batch: Transition) -> tuple[Float[Tensor, "B K F"], Float[Tensor, "B D"]]:
+        """Tokens and actions of a batch, in units of the scale."""
+        condition = self._condition(batch.context, batch.time / self.scale.step)
+        return self.tokens(self.scale.states(batch.history), condition), self.scale.states(batch.next).flatten(1)
+
+    def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
+        history = torch.cat([step.older(step.time), step.x[:, None]], dim=1)
+        return self.act(self.tokens(history, condition(step.time)), step, noise).reshape(step.x.shape)
