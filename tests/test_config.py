@@ -71,7 +71,7 @@ def changed(path, value):
         ("train.lr", "1e-3x", r"`train\.lr` must be of type float\. Got '1e-3x'"),
         ("train.progress", 1, r"`train\.progress` must be of type bool\. Got 1"),
         ("train.stages", "flow", r"`train\.stages` must be a list\. Got 'flow'"),
-        ("train.precision", "fp8", r"`train\.precision` must be one of \['no', 'bf16'\]\. Got 'fp8'"),
+        ("train.precision", "fp8", r"`train\.precision` must be one of \['no', 'tf32', 'bf16'\]\. Got 'fp8'"),
         ("model.tau", "middle", r"`model\.tau` must be one of the types .*float.*Got 'middle'"),
         ("model.sampler", 3, r"`model\.sampler` must be a mapping\. Got 3"),
         ("model.sampler.box", "big", r"`model\.sampler\.box` must be one of the types float, NoneType\. Got 'big'"),
