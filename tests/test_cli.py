@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from safetensors.torch import load_file
 from neuralsde import __version__
 from neuralsde.cli import COMMANDS, main
 from neuralsde.config import Experiment, MLPConfig
-from neuralsde.recipes import RECIPES
+from neuralsde.demo.branching import METHODS
+from neuralsde.recipes import COMPARISONS, RECIPES
 from neuralsde.recipes import branching as branching_recipes
 from neuralsde.records import load_yaml
 
@@ -89,10 +91,11 @@ def test_every_recipe_has_help_and_is_listed(recipe, capsys):
         call("train", recipe, "--help")
     text = capsys.readouterr().out
     assert stop.value.code == 0
+    own = {"branching": "density", "ou": "system", "pusht": "observation"}[recipe.split("-")[0]]
     for option in (
         "--train.lr",
-        "--model.noise",
-        f"--task.{'density' if recipe.startswith('branching') else 'system'}",
+        "--model.normalise",
+        f"--task.{own}",
         "--resume",
         "--dry-run",
         "--output",
@@ -114,11 +117,12 @@ def test_train_help_lists_the_recipes(capsys):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_dry_run_prints_settings_that_config_accepts(recipe, capsys, tmp_path):
-    call("train", recipe, "--dry-run", "--train.lr", "0.125", "--task.lag", "3")
+    name, value = ("num_episodes", 3) if recipe.startswith("pusht") else ("lag", 3.0)
+    call("train", recipe, "--dry-run", "--train.lr", "0.125", f"--task.{name.replace('_', '-')}", value)
     text = capsys.readouterr().out
     (tmp_path / "config.yaml").write_text(text)
     wanted = RECIPES[recipe]()
-    wanted = replace(wanted, train=replace(wanted.train, lr=0.125), task=replace(wanted.task, lag=3.0))
+    wanted = replace(wanted, train=replace(wanted.train, lr=0.125), task=replace(wanted.task, **{name: value}))
     assert load_yaml(Experiment, tmp_path / "config.yaml") == wanted
     call("train", "--config", tmp_path / "config.yaml", "--dry-run")
     assert capsys.readouterr().out == text
@@ -274,7 +278,7 @@ def tiny(experiment):
 
 def test_compare_runs_what_is_missing(monkeypatch, tmp_path, capsys):
     rows = {k: tiny(v) for k, v in branching_recipes.comparison().items()}
-    monkeypatch.setattr(branching_recipes, "comparison", lambda: rows)
+    monkeypatch.setitem(COMPARISONS, "branching", lambda: rows)
     job = ["compare", "branching", "--only", "60°", "--num-workers", "1", "--output", tmp_path / "results" / "b.json"]
     call(*job, "--num-seeds", "2")
     text = capsys.readouterr().out
@@ -290,9 +294,8 @@ def test_compare_runs_what_is_missing(monkeypatch, tmp_path, capsys):
 
 
 def test_demo_trains_draws_and_reports(monkeypatch, tmp_path, capsys):
-    for name in ("neural_sde", "ddim", "rectified_flow"):
-        small = tiny(getattr(branching_recipes, name)())
-        monkeypatch.setattr(branching_recipes, name, lambda small=small: small)
+    for name, recipe in METHODS.items():
+        monkeypatch.setitem(METHODS, name, partial(tiny, recipe()))
     call("demo", "--steps", "4", "--num-paths", "4", "--num-workers", "1", "--output", tmp_path / "demo")
     text = capsys.readouterr().out
     assert all(f"| {m}, density {d} |" in text for m in ("NSDE", "DDIM", "Rectified Flow") for d in (1, 10))

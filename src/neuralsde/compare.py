@@ -10,7 +10,7 @@ import json
 import math
 import multiprocessing
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +22,8 @@ from neuralsde.files import writable_folder
 from neuralsde.metrics.forecast import student_t
 from neuralsde.records import from_dict, to_dict
 
-COUNTS = ("num_paths", "num_forecasts")
-"""Scores that are sample sizes, the same for every seed."""
+COUNTS = ("num_paths", "num_forecasts", "num_episodes", "parameters")
+"""Scores that are sizes, the same for every seed."""
 
 
 def _work(label: str, experiment: Experiment, run_dir: str | None) -> tuple[str, Experiment, dict[str, Any]]:
@@ -49,9 +49,18 @@ def run_all(
 
 
 def compare(
-    rows: Mapping[str, Experiment], output: Path, *, num_seeds: int, num_workers: int, fresh: bool = False
+    rows: Mapping[str, Experiment],
+    output: Path,
+    *,
+    num_seeds: int,
+    num_workers: int,
+    fresh: bool = False,
+    here: Callable[[Experiment], Experiment] = lambda experiment: experiment,
 ) -> dict[str, Any]:
-    """Run every row with seeds 0 … num_seeds - 1 and write all scores and their summary to `output`."""
+    """Run every row with seeds 0 … num_seeds - 1 and write all scores and their summary to `output`.
+
+    `here` puts in what belongs to this machine, such as the place of the data: it is run with, and not recorded.
+    """
     writable_folder(output.parent)
     runs: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else []
     order = list(dict.fromkeys([*(r["label"] for r in runs), *rows]))  # rows of the file that are not asked for stay
@@ -67,7 +76,10 @@ def compare(
     stale = {(label, e.train.seed) for label, e, _ in jobs}
     runs = [r for r in runs if (r["label"], r["seed"]) not in stale]
     source = provenance()
-    for k, (label, experiment, scores) in enumerate(run_all(jobs, num_workers), 1):
+    asked = {(label, e.train.seed): e for label, e, _ in jobs}
+    local = [(label, here(e), folder) for label, e, folder in jobs]
+    for k, (label, ran, scores) in enumerate(run_all(local, num_workers), 1):
+        experiment = asked[label, ran.train.seed]
         print(f"[{k}/{len(jobs)}] {label}, seed {experiment.train.seed}: {scores['train_seconds']:.0f} s", flush=True)
         runs.append(
             {
@@ -88,19 +100,22 @@ def _summary(runs: list[dict[str, Any]], order: list[str]) -> dict[str, Any]:
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean over training seeds with its 95 % interval, and the extremes, of every score."""
+    """Mean over training seeds with its 95 % interval, and the extremes, of every score; of those runs that have it."""
     if not runs:
         return {}
-    scores = runs[0]["scores"]
-    counts = {k: v for k, v in scores.items() if k in COUNTS}
+    every: dict[str, list[Any]] = {}
+    for run_ in runs:
+        for key, value in run_["scores"].items():
+            every.setdefault(key, []).append(value)
+    counts = {key: values[0] for key, values in every.items() if key in COUNTS}
     out: dict[str, Any] = {"num_seeds": len(runs), "seeds": [r["seed"] for r in runs], **counts}
-    for key, first in scores.items():
+    for key, values in every.items():
         if key in counts:
             continue
-        if isinstance(first, list):
-            out[key] = [_interval([r["scores"][key][i] for r in runs]) for i in range(len(first))]
+        if isinstance(values[0], list):
+            out[key] = [_interval(parts) for parts in zip(*values)]
         else:
-            out[key] = _interval([r["scores"][key] for r in runs])
+            out[key] = _interval(values)
     return out
 
 

@@ -26,7 +26,7 @@ from neuralsde.tasks import branching, known_sdes, pusht
 from neuralsde.train import fit
 
 TASKS: dict[type, Any] = {BranchingConfig: branching, KnownSDEConfig: known_sdes, PushTConfig: pusht}
-"""Modules with `data(config, seed)` and `assess(model, config, seed=…)`."""
+"""Modules with `data(config, seed)`, `assess(model, config, seed=…)` and, if a model is to act, `policy(model, config)`."""
 NUM_KEPT = 200
 """Scored paths kept in the run folder."""
 
@@ -91,12 +91,14 @@ def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *
     began = time.perf_counter()
     fit(model, data, config=experiment.train, run_dir=folder, resume=resume)
     seconds = time.perf_counter() - began
+    if folder is not None:
+        kept = task.policy(model, experiment.task) if hasattr(task, "policy") else model
+        kept.save_pretrained(folder / "model")
     scores, paths = evaluate(model, experiment)
     results = scores | {"train_seconds": round(seconds, 2)}
     if folder is not None:
         if paths is not None:
             np.savez_compressed(folder / "paths.npz", paths=paths[:NUM_KEPT].numpy())
-        model.save_pretrained(folder / "model")
         write_results(folder / "results.json", {"experiment": to_dict(experiment), **provenance(), "scores": results})
     return Outcome(model, results)
 

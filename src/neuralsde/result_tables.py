@@ -68,4 +68,139 @@ def _scaled(value: Mapping[str, float | None] | None, factor: float, digits: int
     return f"{factor * value['mean']:.{digits}f}" + ("" if spread is None else f" ± {factor * spread:.{digits}f}")
 
 
-TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {"branching": branching, "known-sdes": known_sdes}
+# Push-T
+
+ABSENT = "not measured"
+SCORE_WORDS = (
+    "The score is the mean over episodes of the best reward, coverage / 0.95 up to 1; success is the share of episodes whose "
+    "coverage exceeded 0.95."
+)
+
+
+def policy_scores(found: Mapping[str, Any]) -> str:
+    """Both figures of a policy (`metrics.imitation.summary`) with their intervals, and what tells them apart."""
+    lines = []
+    for name in ("score", "success"):
+        value = found[name]
+        ends = "" if value["low"] is None else f"  (95 %: {max(value['low'], 0):.3f} to {min(value['high'], 1):.3f})"
+        lines.append(f"{name:8} {value['mean']:.3f}{ends}")
+    return "\n".join([*lines, f"{found['score']['n']} episode(s), seeds {found['seeds']}", SCORE_WORDS])
+
+
+def lost_episodes(failures: list[dict[str, str]]) -> list[str]:
+    """One line for each worker that was lost with its episodes."""
+    return [f"! Lost: the episodes of seeds {f['seeds']}. {f['message']}" for f in failures]
+
+
+def pusht(values: Mapping[str, Any]) -> str:
+    """Methods; robustness; ablations. `values["latency"]`, if there, is the file of benchmarks/pusht_latency.py."""
+    parts = [pusht_methods(values), pusht_robustness(values), pusht_ablations(values)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _pusht_rows(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The summaries of all rows, by label; each variant of a policy that is no harder world is a row of its own."""
+    from neuralsde.recipes.pusht import comparison
+
+    planned = {label: [v.name for v in row.task.variants] for label, row in comparison().items()}
+    worlds, rows = _worlds(), {}
+    for label in dict.fromkeys([*planned, *values["summary"]]):
+        row = values["summary"].get(label) or {}
+        rows[label] = row
+        measured = [key.removesuffix(": score") for key in row if key.endswith(": score")]
+        for name in dict.fromkeys([*planned.get(label, []), *measured]):
+            if name not in worlds:
+                rows[f"{label}, {name}"] = _variant(row, name)
+    return rows
+
+
+def _worlds() -> list[str]:
+    from neuralsde.config import ROBUSTNESS
+
+    return [variant.name for variant in ROBUSTNESS]
+
+
+def _variant(row: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The summary of a variant: its own scores, and what it shares with the policy as trained."""
+    if f"{name}: score" not in row:
+        return {}
+    shared = {k: row[k] for k in ("num_seeds", "num_episodes", "parameters", "train_seconds") if k in row}
+    return shared | {k.removeprefix(f"{name}: "): v for k, v in row.items() if k.startswith(f"{name}: ")}
+
+
+def _is_ablation(label: str) -> bool:
+    return label.startswith("NSDE") and label != "NSDE" and "demonstrations" not in label
+
+
+def pusht_methods(values: Mapping[str, Any]) -> str:
+    """Every method with what it costs; the latency is that of a plan, or of one action where a method plans no more."""
+    lines = [
+        "| method | score | success | parameters | passes per plan | ms per plan, CPU core | ms per plan, GPU | training, s "
+        "| seeds × episodes |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    latency = (values.get("latency") or {}).get("rows", {})
+    for label, row in _pusht_rows(values).items():
+        if _is_ablation(label):
+            continue
+        timed = latency.get(label, {})
+        passes = (row.get("network_passes") or {}).get("mean", timed.get("network_passes"))
+        parameters = row.get("parameters", timed.get("parameters"))
+        cells = [
+            *_figures(row),
+            "–" if parameters is None else f"{parameters / 1e6:.2f} M",
+            "–" if passes is None else f"{passes:g}",
+            *(_milliseconds(timed, device) for device in ("cpu", "gpu")),
+            f"{row['train_seconds']['mean']:,.0f}" if "train_seconds" in row else "–",
+            _sizes(row),
+        ]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def pusht_robustness(values: Mapping[str, Any]) -> str:
+    """Harder worlds: the methods that were run in them side by side, without any retraining."""
+    worlds = _worlds()
+    rows = {label: row for label, row in values["summary"].items() if any(f"{world}: score" in row for world in worlds)}
+    if not rows:
+        return ""
+    head = [f"{label}: {figure}" for label in rows for figure in ("score", "success")]
+    lines = [f"| world | {' | '.join(head)} |", "|---" * (1 + len(head)) + "|"]
+    for world in ["as in training", *worlds]:
+        found = [row if world not in worlds else _variant(row, world) for row in rows.values()]
+        lines.append(f"| {world} | {' | '.join(cell for row in found for cell in _figures(row))} |")
+    return "\n".join(lines)
+
+
+def pusht_ablations(values: Mapping[str, Any]) -> str:
+    """The method and what each of its parts is worth."""
+    lines = ["| method | score | success | seeds × episodes |", "|---|---|---|---|"]
+    for label, row in _pusht_rows(values).items():
+        if label == "NSDE" or _is_ablation(label):
+            lines.append(f"| {label} | {' | '.join([*_figures(row), _sizes(row)])} |")
+    return "\n".join(lines)
+
+
+def _figures(row: Mapping[str, Any]) -> list[str]:
+    """Score and success: mean over training seeds ± the half width of its 95 % interval."""
+    if not row:
+        return [ABSENT, "–"]
+    return [_scaled(row.get(name), 1, 3) for name in ("score", "success")]
+
+
+def _sizes(row: Mapping[str, Any]) -> str:
+    return f"{row['num_seeds']} × {row['num_episodes']}" if row else "–"
+
+
+def _milliseconds(timed: Mapping[str, Any], device: str) -> str:
+    if device not in timed:
+        return "–"
+    unit = "" if timed["num_actions"] > 1 else " per action"
+    return f"{timed[device]['p50_ms']:,.3g}{unit}"
+
+
+TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "branching": branching,
+    "known-sdes": known_sdes,
+    "pusht": pusht,
+}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 import yaml
@@ -13,8 +13,11 @@ from tyro.conf import Positional
 
 from neuralsde import __version__
 from neuralsde.cli.data import Data
+from neuralsde.cli.demo import Demo
+from neuralsde.cli.evaluate import Evaluate
 from neuralsde.cli.fit import Fit
-from neuralsde.cli.forecast import Evaluate, Forecast
+from neuralsde.cli.forecast import Forecast
+from neuralsde.cli.options import given, refuse
 from neuralsde.cli.sample import Sample
 from neuralsde.config import Experiment
 from neuralsde.recipes import COMPARISONS, RECIPES
@@ -23,49 +26,19 @@ from neuralsde.records import RunError, load_yaml, to_dict
 OVERVIEW = """\
 usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
 
-  demo                train the branching experiment on the spot, draw it, write a report
+  demo                train the branching experiment on the spot, draw it, write a report; `demo pusht`: watch a policy
   list                the recipes that `train` knows
   train RECIPE        run one experiment into a folder; --config FILE repeats a run
   fit TABLE           learn from a table of yours (.csv, .parquet): model and report
   sample MODEL        draw paths from a trained model into a file, from a state or from the end of a table's paths
   forecast MODEL      forecast the paths of a table from their last observations
-  evaluate MODEL      how good forecasts of a table are; without --data, the scores of a finished run
+  evaluate MODEL      how good forecasts of a table are, or a policy in simulation, or a finished run
   compare TASK        all methods and seeds of a task into one results file
   plot RUN            a figure of a finished run
   data pusht          demonstrations of a task, downloaded or from files of yours, into one file
 
   --version           print the version
 """
-
-
-@dataclass(frozen=True)
-class Demo:
-    """Train NSDE, DDIM and Rectified Flow on forking paths at two densities; draw and score them."""
-
-    task: Positional[Literal["branching"]] = "branching"
-    """The demonstration."""
-    output: Path = Path("runs/demo")
-    """Folder for figures, models, results.json and report.html."""
-    num_paths: int = 200
-    """Paths drawn from each model."""
-    seed: int = 0
-    """Seed of training and sampling."""
-    num_workers: int = 2
-    """Trainings side by side."""
-    steps: int | None = None
-    """Training steps of each model, if not the recipe's."""
-
-    def run(self) -> None:
-        """Train, draw, print."""
-        from neuralsde.demo import run_demo
-        from neuralsde.result_tables import branching
-
-        values = run_demo(
-            self.output, num_paths=self.num_paths, seed=self.seed, num_workers=self.num_workers, steps=self.steps
-        )
-        print(f"\n{branching(values)}\n")
-        print(f"Figures: {self.output / 'density.png'}, {self.output / 'ablation.png'}")
-        print(f"Report:  {self.output / 'report.html'}")
 
 
 @dataclass(frozen=True)
@@ -82,7 +55,7 @@ class List:
 class Compare:
     """Run every method of a task with several seeds; runs already in the file are kept."""
 
-    task: Positional[Literal["branching", "known-sdes"]]
+    task: Positional[Literal["branching", "known-sdes", "pusht"]]
     """The task."""
     output: Path | None = None
     """Results file; default results/TASK.json."""
@@ -94,18 +67,39 @@ class Compare:
     """Only rows whose name contains one of these texts."""
     fresh: bool = False
     """Run also what the file already holds."""
+    data: Path | None = None
+    """Push-T: the demonstrations, if they lie elsewhere than the recipes say; not recorded."""
+    num_episodes: int | None = None
+    """Push-T: episodes, if not as many as the recipes say."""
 
     def run(self) -> None:
         """Run what is missing and print the table."""
-        from neuralsde.compare import compare
-        from neuralsde.result_tables import TABLES
-
+        if self.task != "pusht":
+            refuse(given(self, {"data", "num_episodes"}), "this is for `nsde compare pusht`.")
         all_rows = COMPARISONS[self.task]()
         rows = {k: v for k, v in all_rows.items() if not self.only or any(text in k for text in self.only)}
         if not rows:
             raise ValueError(f"No row contains {' or '.join(self.only)!r}. Rows: {'; '.join(all_rows)}.")
+        if self.num_episodes is not None:
+            rows = {k: replace(v, task=replace(v.task, num_episodes=self.num_episodes)) for k, v in rows.items()}
         output = self.output or Path("results") / f"{self.task.replace('-', '_')}.json"
-        values = compare(rows, output, num_seeds=self.num_seeds, num_workers=self.num_workers, fresh=self.fresh)
+        self._compare(rows, output)
+
+    def _compare(self, rows: dict[str, Experiment], output: Path) -> None:
+        import json
+
+        from neuralsde.compare import compare
+        from neuralsde.result_tables import TABLES
+
+        def here(experiment: Experiment) -> Experiment:
+            data = None if self.data is None else str(self.data)
+            return experiment if data is None else replace(experiment, task=replace(experiment.task, data=data))
+
+        many: dict[str, Any] = {"num_seeds": self.num_seeds, "num_workers": self.num_workers, "fresh": self.fresh}
+        values = compare(rows, output, here=here, **many)
+        times = output.with_name(f"{output.stem}_latency.json")  # of benchmarks/pusht_latency.py
+        if times.is_file():
+            values["latency"] = json.loads(times.read_text(encoding="utf-8"))
         print(TABLES[self.task](values))
 
 
@@ -125,7 +119,7 @@ class Plot:
     def run(self) -> None:
         """Draw and save."""
         from neuralsde import plots
-        from neuralsde.demo import panel
+        from neuralsde.demo.branching import panel
         from neuralsde.experiment import load_run
         from neuralsde.tasks import branching
 

@@ -1,10 +1,9 @@
-"""The commands `nsde forecast` and `nsde evaluate`: a trained model on the user's own table."""
+"""The command `nsde forecast`: a trained model on the user's own table."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tyro.conf import Positional
 
 from neuralsde.data.series import Series
-from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table, show_time
+from neuralsde.forecast.report import MAX_FANS, draw_fans, show_time
 
 if TYPE_CHECKING:
     from neuralsde.data.tables import Table
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 DEFAULT_STEPS = 20
 """Training steps in a horizon that was not asked for."""
-ENOUGH_FORECASTS = 100
-"""Forecasts that are scored, where it was not said how many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +67,6 @@ def _only(table: Table, ids: tuple[str, ...]) -> Table:
             few = ", ".join(table.ids[:10]) + (", …" if len(table.ids) > 10 else "")
             raise ValueError(f"There is no path {name!r} in {table.report.file}. Its paths are {few}.")
     return dataclasses.replace(table, data=table.data.select([table.ids.index(name) for name in ids]), ids=ids)
-
-
-def _warn_of_training_data(file: Path, table: Table, model_folder: Path) -> None:
-    """Scores on what a model was trained on flatter it."""
-    series = Series.load(model_folder)
-    if series is None or series.file != file.name or set(table.ids) <= set(series.holdout_ids):
-        return
-    remedy = ""
-    if series.holdout_ids and series.holdout_from is None:
-        remedy = f" Held out were: --ids {' '.join(series.holdout_ids)}"
-    print(f"! The model was trained on a table of this name: scores on what it has seen flatter it.{remedy}")
 
 
 def load_model(folder: Path) -> SequenceModel:
@@ -140,73 +126,3 @@ class Forecast(TableOptions):
         if self.plot is not None:
             draw_fans(made, table, list(range(min(MAX_FANS, len(made.path)))), self.plot)
             print(f"Wrote {self.plot}")
-
-
-@dataclass(frozen=True)
-class Evaluate(TableOptions):
-    """Score a model on a table that it was not trained on; without --data, score a finished run of `nsde train` again."""
-
-    model: Positional[Path]
-    """Run folder, or with --data also a folder written by save_pretrained."""
-    data: Path | None = None
-    """Table with one row per observation: .csv or .parquet."""
-    horizon: float | None = None
-    """Time ahead, in the units of the stamps; default 20 training steps, or half the longest path."""
-    num_times: int = 20
-    """Observations scored per forecast."""
-    num_paths: int | None = None
-    """Samples per forecast (default 200), or paths to draw for a run (default 1000)."""
-    origins_per_path: int | None = None
-    """Forecasts per path; default 100 over all paths."""
-    seed: int = 0
-    """Seed of the samples."""
-    output: Path | None = None
-    """Folder for results.json, fans.png and calibration.png; default `evaluation` in the model's folder."""
-
-    def run(self) -> None:
-        """Score and print."""
-        if self.data is None:
-            self._score_run()
-        else:
-            self._score_table(self.data)
-
-    def _score_run(self) -> None:
-        from neuralsde.experiment import evaluate, load_run
-
-        model, experiment = load_run(self.model)
-        task = experiment.task
-        if hasattr(task, "num_paths"):
-            task = dataclasses.replace(task, num_paths=1_000 if self.num_paths is None else self.num_paths)
-        train = dataclasses.replace(experiment.train, seed=self.seed)
-        print(json.dumps(evaluate(model, dataclasses.replace(experiment, task=task, train=train))[0], indent=1))
-
-    def _score_table(self, file: Path) -> None:
-        from neuralsde.experiment import provenance, write_results
-        from neuralsde.files import writable_folder
-        from neuralsde.forecast.futures import forecasts
-        from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
-
-        model = load_model(self.model)
-        table = self.read(file, self.model, model)
-        _warn_of_training_data(file, table, self.model)
-        data = table.data
-        default = min(DEFAULT_STEPS * model.scale.step, 0.5 * float(data.durations.max()))
-        origins = math.ceil(ENOUGH_FORECASTS / len(data))
-        made = forecasts(
-            model,
-            data,
-            horizon=default if self.horizon is None else self.horizon,
-            num_times=self.num_times,
-            num_paths=200 if self.num_paths is None else self.num_paths,
-            origins_per_path=origins if self.origins_per_path is None else self.origins_per_path,
-            seed=self.seed,
-        )
-        nll = negative_log_likelihood(model, data)
-        scores: dict[str, Any] = {"nll": nll} | score_forecasts(made, data, seed=self.seed)
-        print(f"\n{score_table(scores)}\n")
-        folder = writable_folder(self.output or self.model / "evaluation")
-        record = {"model": str(self.model), "data": table.report.to_dict(), **provenance(), "scores": scores}
-        write_results(folder / "results.json", record)
-        print(f"Wrote {folder / 'results.json'}")
-        figures = save_figures(made, scores, table, folder)
-        print(f"Wrote {', '.join(map(str, figures))}" if figures else "No figures: pip install 'neuralsde[plots]'.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import shutil
 import time
 from dataclasses import replace
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from neuralsde import compare, plots, result_tables
 from neuralsde.config import BranchingConfig, Sampler
+from neuralsde.demo.page import image, page, table
 from neuralsde.experiment import load_run, provenance, write_results
 from neuralsde.files import writable_folder
 from neuralsde.method import NeuralSDE
@@ -103,34 +102,20 @@ def run_demo(
 
 def report(folder: Path, values: dict[str, Any], seconds: float) -> str:
     """One HTML page that needs no other file."""
-
-    def image(name: str) -> str:
-        return base64.b64encode((folder / name).read_bytes()).decode()
-
-    rows = [[c.strip() for c in line.strip("|").split("|")] for line in result_tables.branching(values).splitlines()]
-    head = "".join(f"<th>{html.escape(c)}</th>" for c in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows[2:])
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>neuralsde: branching paths</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #222; }}
-img {{ width: 100%; }} table {{ border-collapse: collapse; font-size: 14px; display: block; overflow-x: auto; }}
-th, td {{ text-align: left; padding: .3rem .7rem; border-bottom: 1px solid #ddd; }}
-</style></head><body>
-<h1>Paths that fork</h1>
-<p>Half of the training paths turn up at (4.5, 0), half turn down. A good model takes both branches with even odds, turns
-at the fork and stays on the grey lines, however densely the paths were recorded. Everything here was trained on this
+    return page(
+        "Paths that fork",
+        f"""<p>Half of the training paths turn up at (4.5, 0), half turn down. A good model takes both branches with even odds,
+turns at the fork and stays on the grey lines, however densely the paths were recorded. Everything here was trained on this
 machine in {seconds:.0f} seconds; every method has the same number of parameters and training steps.</p>
 <h2>Three methods, two densities</h2>
-<img src="data:image/png;base64,{image("density.png")}" alt="Sampled paths of three methods at two densities">
+{image(folder / "density.png", "Sampled paths of three methods at two densities")}
 <p>Colours are branches, red is neither. Numbers are the shares of the branches, the upper one first.</p>
 <h2>Scores</h2>
-<table><tr>{head}</tr>{body}</table>
+{table(result_tables.branching(values))}
 <p>distance: of all points to the true figure. fork offset: how late paths turn. end error: of the last point. passes:
 network evaluations for one path.</p>
 <h2>What each part of the Neural SDE does (density 10)</h2>
-<img src="data:image/png;base64,{image("ablation.png")}" alt="Vector fields and paths with and without diffusion and denoiser">
+{image(folder / "ablation.png", "Vector fields and paths with and without diffusion and denoiser")}
 <p>Arrows: the drift. Green: where noise is added. The flow alone drifts off and takes one branch; the diffusion makes the
-choice; the denoiser keeps paths on the data.</p>
-</body></html>
-"""
+choice; the denoiser keeps paths on the data.</p>""",
+    )

@@ -1,0 +1,138 @@
+"""A policy in simulation, as `nsde evaluate` runs it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from neuralsde.config import Variant
+from neuralsde.records import to_dict
+
+if TYPE_CHECKING:
+    from neuralsde.tasks.pusht_rollout import Episode, Rollout
+
+NEEDS = {
+    ".gif": ("PIL", "video"),
+    ".mp4": ("av", "video"),
+    ".png": ("matplotlib", "plots"),
+    ".pdf": ("matplotlib", "plots"),
+    ".svg": ("matplotlib", "plots"),
+}
+"""The module that writes a kind of file, and the extra it comes with."""
+FILMS, PICTURES = (".gif", ".mp4"), (".png", ".pdf", ".svg")
+
+
+def policy_folder(path: Path) -> Path | None:
+    """Where policy.json is: in the folder itself, or in the model of a run folder."""
+    return next((folder for folder in (path / "model", path) if (folder / "policy.json").is_file()), None)
+
+
+def check_writable(file: Path) -> None:
+    """Refuse a file whose writer is not installed."""
+    module, extra = NEEDS[file.suffix.lower()]
+    if find_spec(module) is None:
+        raise ValueError(f"To write {file.name} takes {module}: pip install 'neuralsde[{extra}]'.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class World(Variant):
+    """How the policy is run, and what is made hard for it."""
+
+    name: tyro.conf.Suppress[str] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """For a policy, which is scored in simulation: a folder with policy.json, or the run folder of a Push-T recipe."""
+
+    num_episodes: int = 500
+    """Episodes; what is reported needs 500."""
+    first_seed: int = 200_000
+    """Seed of the first one. Seeds 100000 to 100499 are for numbers that are reported: nothing may be chosen by them."""
+    num_workers: int = 2
+    """Processes that simulate."""
+    video: Path | None = None
+    """Film of one episode, .gif or .mp4."""
+    picture: Path | None = None
+    """Its paths and plans on the plane, .png, .pdf or .svg."""
+    video_seed: int | None = None
+    """Seed of the episode that is shown; default the first one."""
+    world: tyro.conf.OmitArgPrefixes[World] = field(default_factory=World)
+
+    def run(self, folder: Path, output: Path | None) -> None:
+        """Simulate, print, draw, write."""
+        from neuralsde.metrics.imitation import ranges, summary
+        from neuralsde.result_tables import lost_episodes, policy_scores
+        from neuralsde.tasks.pusht import evaluate
+
+        self._check(output)
+        parameters = self._check_policy(folder)
+        seeds = range(self.first_seed, self.first_seed + self.num_episodes)
+        rollout = evaluate(
+            folder, seeds, variant=self.world, num_workers=self.num_workers, progress=sys.stderr.isatty()
+        )
+        found = summary(rollout.episodes)
+        print(policy_scores(found))
+        lost = [{"seeds": ranges(f.seeds), "message": f.message} for f in rollout.failures]
+        for line in lost_episodes(lost):
+            print(line)
+        self._draw(rollout)
+        if output is not None:
+            from neuralsde.experiment import provenance, write_results
+            from neuralsde.files import writable_folder
+
+            writable_folder(output.parent)
+            record = {"policy": str(folder), "parameters": parameters, "variant": to_dict(self.world), **provenance()}
+            best = {str(episode.seed): episode.best for episode in rollout.episodes}
+            write_results(output, record | {"scores": found, "failures": lost, "best_coverage": best})
+            print(f"Wrote {output}")
+
+    def _check(self, output: Path | None) -> None:
+        """Refuse, before anything is simulated, what could not be written after it."""
+        if self.num_episodes < 1:
+            raise ValueError(f"`--num-episodes` must be at least 1. Got {self.num_episodes}.")
+        if output is not None and output.suffix != ".json":
+            raise ValueError(f"`--output` must end in .json for a policy. Got {output}.")
+        for flag, file, kinds in (("video", self.video, FILMS), ("picture", self.picture, PICTURES)):
+            if file is None:
+                continue
+            if file.suffix.lower() not in kinds:
+                raise ValueError(f"`--{flag}` must end in {' or '.join(kinds)}. Got {file}.")
+            check_writable(file)
+        last = self.first_seed + self.num_episodes - 1
+        if self.video_seed is not None and not self.first_seed <= self.video_seed <= last:
+            raise ValueError(
+                f"`--video-seed` must be one of the episodes, {self.first_seed} to {last}. Got {self.video_seed}."
+            )
+
+    def _check_policy(self, folder: Path) -> int:
+        """Refuse what no worker could do; return the number of parameters."""
+        from neuralsde.tasks.pusht import act_as
+        from neuralsde.tasks.pusht_sim import PushT
+
+        PushT(self.world.control_hz)
+        return sum(p.numel() for p in act_as(str(folder), self.world).model.parameters())
+
+    def _draw(self, rollout: Rollout) -> None:
+        if self.video is None and self.picture is None:
+            return
+        from neuralsde.tasks.pusht import conditions
+        from neuralsde.tasks.pusht_pictures import save_episode, trajectory_picture
+
+        wanted = self.first_seed if self.video_seed is None else self.video_seed
+        shown: Episode | None = next((e for e in rollout.episodes if e.seed == wanted), None)
+        if shown is None:
+            print(f"! The episode of seed {wanted} was lost: nothing is drawn.")
+            return
+        setting = conditions(self.world)
+        if self.video is not None:
+            print(f"Wrote {save_episode(shown, self.video, setting)}, the episode of seed {shown.seed}")
+        if self.picture is not None:
+            self.picture.parent.mkdir(parents=True, exist_ok=True)
+            trajectory_picture({"": [shown]}, setting).savefig(self.picture)
+            print(f"Wrote {self.picture}, the episode of seed {shown.seed}")
