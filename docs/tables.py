@@ -107,7 +107,15 @@ def peers() -> str:
     return table(_results("known_sdes_peers.json"))
 
 
+def pusht() -> str:
+    """Push-T: methods, robustness, ablations."""
+    latency = ROOT / "results" / "pusht_latency.json"
+    values = _results("pusht.json")
+    return result_tables.pusht(values | ({"latency": _results(latency.name)} if latency.exists() else {}))
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "pusht": pusht,
     "peers": peers,
     "known-sdes": known_sdes,
     "known-sdes-short": known_sdes_short,
