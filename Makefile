@@ -42,7 +42,7 @@ $(VENV)/.installed-demo: $(VENV)/.torch $(FILES)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.torch $(FILES)
-	$(PIP) -e ".[plots,baselines,data,pusht,dev]"
+	$(PIP) -e ".[plots,baselines,data,pusht,video,dev]"
 	@touch $@ $(VENV)/.installed-demo
 
 $(VENV)/.installed-docs: $(VENV)/.torch $(FILES)

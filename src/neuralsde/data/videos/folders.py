@@ -1,0 +1,98 @@
+"""Any folder of videos, split by file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from neuralsde.data.videos.clips import HDF5_SUFFIXES, SUFFIXES, Clip, by_file, find_videos
+from neuralsde.data.videos.decode import FrameSettings, Video, need_pyav
+from neuralsde.data.videos.hdf5 import PARTS, find_hdf5
+from neuralsde.data.videos.jobs import decode_file, refuse_bad
+from neuralsde.data.videos.report import VideoReport
+
+
+def folder_clips(
+    source: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    validation: float = 0.1,
+    test: float = 0.1,
+    fps: float | None = None,
+) -> list[Clip]:
+    """Every video in a folder and the folders inside, or all those in HDF5 as RIVER stores it.
+
+    Where the first folders are called train, val and test, they are the split; else it is drawn by file.
+
+    Args:
+        source: a folder, a zip, or one file.
+        seed: of the split.
+        validation: share of the files.
+        test: share of the files.
+        fps: frames per second of HDF5, which has no times.
+    """
+    root = Path(source)
+    if not root.exists():
+        raise ValueError(f"There is no file or folder {root}.")
+    clips = [] if root.suffix.lower() in HDF5_SUFFIXES else find_videos(root)
+    if not clips:
+        if root.is_file() or any(file.suffix.lower() in HDF5_SUFFIXES for file in root.rglob("*")):
+            return find_hdf5(root, fps=fps)
+        raise ValueError(f"{root} holds no videos. They must end in {', '.join(SUFFIXES)}, or lie in a zip or in HDF5.")
+    parts = split_by_file([clip.name for clip in clips], seed=seed, validation=validation, test=test)
+    folders = [PARTS.get(clip.name.split("/")[0].lower()) for clip in clips]
+    ways = [
+        {"folders": folder, "random": part} if folder is not None and None not in folders else {"random": part}
+        for folder, part in zip(folders, parts)
+    ]
+    return [replace(clip, group=clip.name, splits=way) for clip, way in zip(clips, ways)]
+
+
+def split_by_file(names: Sequence[str], *, seed: int = 0, validation: float = 0.1, test: float = 0.1) -> list[str]:
+    """train, validation or test for each name, the same for the same names in any order; three names fill three parts."""
+    if validation < 0 or test < 0 or validation + test >= 1:
+        raise ValueError(f"`validation` and `test` are shares, together below 1. Got {validation}, {test}.")
+    shares = {"test": test, "validation": validation}
+    order = np.random.default_rng(seed).permutation(len(names))
+    shuffled = [sorted(names)[k] for k in order]
+    part: dict[str, str] = {}
+    for name, share in shares.items():
+        count = round(share * len(names)) or int(share > 0 and len(names) >= 3)
+        for chosen in shuffled[len(part) : len(part) + count]:
+            part[chosen] = name
+    return [part.get(name, "train") for name in names]
+
+
+def read_videos(
+    source: str | os.PathLike[str] | Sequence[Clip],
+    settings: FrameSettings | None = None,
+    *,
+    on_bad: Literal["skip", "raise"] = "skip",
+) -> tuple[dict[str, Video], VideoReport]:
+    """Decode all videos into memory, by name, with the account of them; for more than memory holds, write shards.
+
+    Args:
+        source: a folder, a file, or clips.
+        settings: of the frames.
+        on_bad: leave out what cannot be used and say so in the report, or stop at the first with a ValueError.
+    """
+    need_pyav()
+    settings = settings or FrameSettings()
+    clips = list(source) if isinstance(source, Sequence) and not isinstance(source, str) else folder_clips(source)
+    records, videos = [], {}
+    for some in by_file(clips):
+        frames: list[list[np.ndarray]] = [[] for _ in some]
+        record = decode_file(some, settings, lambda i, frame, frames=frames: frames[i].append(frame))
+        refuse_bad([record], on_bad)
+        records.append(record)
+        for clip, made in zip(record.clips, frames):
+            if record.reason is None and clip.reason is None:
+                notes = (*record.notes, *clip.notes)
+                videos[clip.name] = Video(np.stack(made), np.array(clip.times), record.size, record.rate, notes)
+    name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else f"{len(clips)} clips"
+    return videos, VideoReport.of(name, records)
