@@ -1,8 +1,8 @@
-"""The command `nsde data`: public demonstrations, downloaded or as they lie on disk, checked and put into one file."""
+"""The command `nsde data`: public demonstrations and videos, downloaded or as they lie on disk, checked and made ready."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,34 +26,73 @@ LEROBOT = {"agent_pos": "observation.state", "environment_state": "observation.e
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Get demonstrations of Push-T into one npz file: action, state, keypoint and episode_ends."""
+    """Get a data set ready.
 
-    task: Positional[Literal["pusht"]]
-    """The data set."""
+    Push-T becomes one npz file: action, state, keypoint and episode_ends. Videos (KTH, CLEVRER, Weizmann, or any of yours) are
+    decoded once into shards: frames of one size with their true times. A run that was stopped goes on where it was.
+    """
+
+    task: Positional[Literal["pusht", "kth", "clevrer", "weizmann", "videos"]]
+    """The data set; videos: a folder of your own."""
     source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
-    """What you have: npz, zarr replay buffer (folder or zip), folder of a LeRobot dataset; absent: download it."""
-    output: Path = Path("data/pusht.npz")
-    """The npz file to write."""
+    """What you have: for pusht npz, zarr replay buffer (folder or zip) or folder of a LeRobot dataset; for videos the folder with
+    the files or zips, or HDF5 as RIVER stores it; absent: download it."""
+    output: Path | None = None
+    """What to write: the npz file, or the folder of shards; absent: data/pusht.npz, data/kth, ..."""
+    size: int | None = None
+    """Videos: height and width of frames in pixels; absent: 64, CLEVRER 128."""
+    fit: Literal["crop", "stretch"] | None = None
+    """Videos: cut a square out of the middle, or squeeze all into it; absent: crop, public data sets stretch."""
+    colour: bool | None = None
+    """Videos: three channels or one; absent: colour, KTH and Weizmann grey."""
+    every: int | None = None
+    """Videos: take every so many-th frame; absent: 1, CLEVRER 5."""
+    min_frames: int | None = None
+    """Videos: leave out those with fewer frames; absent: 2."""
+    only: tuple[str, ...] = ()
+    """Some actions of KTH or Weizmann, some parts (train, validation, test) of CLEVRER; absent: all."""
+    fps: float | None = None
+    """Frames per second of HDF5, which has no times."""
+    seed: int = 0
+    """Of the split of a folder of your own."""
+    num_workers: int | None = None
+    """Processes that decode; 0: none but this; absent: one for each processor."""
+    on_bad: Literal["skip", "raise"] = "skip"
+    """Leave out files that cannot be used and name them in the report, or stop at the first."""
 
     def run(self) -> None:
         """Get, check, write, describe."""
+        if self.task == "pusht":
+            self._pusht(self.output or Path("data/pusht.npz"))
+            return
+        from neuralsde.cli.video_data import VideoOptions, write_videos
+
+        options = VideoOptions(**{field.name: getattr(self, field.name) for field in fields(VideoOptions)})
+        write_videos(self.task, self.source, self.output or Path("data") / self.task, options)
+
+    def _pusht(self, output: Path) -> None:
+        from neuralsde.cli.video_data import VideoOptions
         from neuralsde.data.download import SOURCES, fetch
         from neuralsde.files import writable_folder
 
-        if self.output.suffix != ".npz":
-            raise ValueError(f"`--output` must end in .npz. Got {self.output}.")
-        writable_folder(self.output.parent)
-        place = self.source or fetch(SOURCES[self.task], self.output.parent)
+        default = {field.name: field.default for field in fields(self)}
+        for field in fields(VideoOptions):
+            if getattr(self, field.name) != default[field.name]:
+                raise ValueError(f"--{field.name.replace('_', '-')} is for videos, not for pusht.")
+        if output.suffix != ".npz":
+            raise ValueError(f"`--output` must end in .npz. Got {output}.")
+        writable_folder(output.parent)
+        place = self.source or fetch(SOURCES[self.task], output.parent)
         try:
             data = _read(place)
             notes = _check(data, published=self.source is None)
         except ValueError as error:
             remedy = "" if self.source else f" Delete {place} and run again, or pass a good copy by --from."
             raise ValueError(f"{error}{remedy}") from None
-        _write(data, self.output)
+        _write(data, output)
         if self.source is None:
             notes.insert(0, "The checksum of the original is not known to us; its content was checked instead.")
-        print("\n".join([f"{place}:", *_describe(data), *(f"- {note}" for note in notes), f"Wrote {self.output}"]))
+        print("\n".join([f"{place}:", *_describe(data), *(f"- {note}" for note in notes), f"Wrote {output}"]))
 
 
 def _read(place: Path) -> Demonstrations:
