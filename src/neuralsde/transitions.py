@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Lag = float | Sequence[float | None] | None
 """Physical time between the states of a transition, or several such times; None: consecutive observations."""
 
+MAX_CONTEXT_ELEMENTS = 2**26
+"""Numbers in the contexts of transitions for statistics: bounds their memory (256 MiB in float32)."""
+
 
 class Transitions:
     """An indexed set of transitions on the device of its paths."""
@@ -66,6 +69,9 @@ class Transitions:
 
     def __getitem__(self, rows: Int[Tensor, " B"]) -> Transition:
         """The batch of these rows."""
+        return self._at(rows, context=True)
+
+    def _at(self, rows: Int[Tensor, " B"], *, context: bool) -> Transition:
         data, start = self.data, self.start[rows]
         if self.stacked is None:
             slots, after = start[:, None], start + 1
@@ -77,7 +83,7 @@ class Transitions:
             next=data.states[after],
             dt=(data.times[after] - now).float(),
             time=(now - self.origin[rows]).float(),
-            context=data.context_at(start),
+            context=data.context_at(start) if context else None,
             mask=None if data.observed is None else data.observed[start] & data.observed[after],
         )
 
@@ -85,10 +91,15 @@ class Transitions:
         """One transition per key, drawn uniformly with replacement."""
         return self[noise.integers(len(self))]
 
-    def spread(self, num: int) -> Transition:
-        """At most `num` transitions, evenly spread over the set: for statistics of the data."""
+    def spread(self, num: int, *, context: bool = True) -> Transition:
+        """At most `num` transitions, evenly spread over the set: for statistics of the data.
+
+        Contexts as wide as images are there for fewer of them, or with `context=False` for none.
+        """
         num = min(num, len(self))
-        return self[torch.arange(num, device=self.start.device) * len(self) // num]
+        if context and self.data.context_size:
+            num = min(num, max(1, MAX_CONTEXT_ELEMENTS // self.data.context_size))
+        return self._at(torch.arange(num, device=self.start.device) * len(self) // num, context=context)
 
 
 def as_lags(lag: Lag) -> tuple[float | None, ...]:

@@ -14,6 +14,16 @@ from neuralsde.config import EncodedConfig
 from neuralsde.nets.mlp import MLP, Block
 
 
+def perceptron(config: EncodedConfig, size: int) -> nn.Sequential:
+    """The encoder of `size` numbers."""
+    return nn.Sequential(
+        nn.Linear(size, config.width),
+        *(Block(config.width, config.dropout) for _ in range(config.depth)),
+        nn.LayerNorm(config.width),
+        nn.Linear(config.width, config.memory),
+    )
+
+
 class EncodedMLP(MLP):
     """State, time and the encoded context in, fields out (0 at the start of training)."""
 
@@ -36,13 +46,13 @@ class EncodedMLP(MLP):
         more = {"history": history, "num_fields": num_fields, "reader": reader}
         super().__init__(config.step, shape, condition_size=config.memory + late, **more)  # type: ignore[arg-type]
         self.late = late
-        self.encoder = nn.Sequential(
-            nn.Linear(condition_size - late, config.width),
-            *(Block(config.width, config.dropout) for _ in range(config.depth)),
-            nn.LayerNorm(config.width),
-            nn.Linear(config.width, config.memory),
-        )
+        self.encoder = self.make_encoder(config, condition_size - late)
         self._known: tuple[Tensor, list[int], Tensor] | None = None
+
+    @staticmethod
+    def make_encoder(config: EncodedConfig, size: int) -> nn.Module:
+        """The net from a context of `size` to its memory."""
+        return perceptron(config, size)
 
     def encode(self, context: Float[Tensor, "B C"]) -> Float[Tensor, "B M"]:
         """The memory of a context; on a CPU that of the last one is kept, until the weights change."""
