@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy import stats
 
-from neuralsde.noise import Noise
+from neuralsde.noise import FEW, Noise
 
 ALPHA = 1e-5
 
@@ -21,6 +21,13 @@ def test_a_path_has_the_same_noise_in_any_batch(noise):
     assert torch.equal(torch.cat(chunks), whole)
     order = torch.randperm(64)
     assert torch.equal(Noise(noise.keys[order]).normal(5, (3, 2)), whole[order])
+
+
+def test_few_numbers_and_many_are_mixed_alike(rng):
+    noise = Noise.draw(rng, FEW + 1)
+    assert torch.equal(noise[:3].signs(2, (5,)), noise.signs(2, (5,))[:3])
+    assert torch.equal(noise[:3].child(9).keys, noise.child(9).keys[:3])
+    assert torch.equal(noise[:1].normal(5, (3,)), noise.normal(5, (3,))[:1])
 
 
 @pytest.mark.parametrize("kind", ["normal", "uniform"])

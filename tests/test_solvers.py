@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from neuralsde.noise import Noise
-from neuralsde.solvers import SCHEMES, Coefficients, Diverged, Grid, euler, integrate
+from neuralsde.scale import Scale
+from neuralsde.solvers import SCHEMES, Coefficients, Diverged, Grid, euler, grid_between, integrate
 from problems import GeometricBrownianMotion
 
 ALPHA = 1e-5
@@ -145,6 +146,18 @@ def test_grid(rows, max_step):
             assert end - first == max(1, int(np.ceil(float(times[row, k + 1] - times[row, k]) / max_step - 1e-6)))
 
 
+def test_grids_that_are_kept_are_those_of_their_times():
+    host = torch.device("cpu")
+    for times, step in (([0.0, 1.0, 3.0], 0.5), ([0.0, 1.0, 4.0], 0.5), ([0.0, 1.0, 3.0], 2.0)):
+        row = torch.tensor([times], dtype=torch.float64)
+        grid, wanted = grid_between(row, step, host), Grid.between(row, step)
+        assert torch.equal(grid.time, wanted.time) and torch.equal(grid.output, wanted.output)
+        assert grid_between(row, step, host) is grid
+    both = torch.tensor([[0.0, 1.0, 3.0], [0.0, 0.1, 0.2]], dtype=torch.float64)
+    grid = grid_between(both, 0.5, host)
+    assert torch.equal(grid.lengths, grid.time.diff(dim=1)) and grid.waits == [False] * 2 + [True] * 4
+
+
 def test_rounding_of_the_time_does_not_add_a_step():
     times = torch.tensor([[0.1 * k for k in range(31)]], dtype=torch.float64) / 0.1
     assert Grid.between(times, 1.0).time.shape[1] == 31
@@ -247,3 +260,13 @@ def test_whole_steps_stay_whole_over_long_intervals():
     step = float(torch.tensor(0.01, dtype=torch.float32)) * (1 - 1e-8)
     grid = Grid.between(torch.tensor([[0.0, 0.01, 0.1, 1.0]], dtype=torch.float64), step)
     assert grid.output.tolist() == [[0, 1, 10, 100]]
+
+
+def test_the_box_follows_the_units():
+    scale = Scale((2,))
+    low, high = scale.box(0.5)
+    assert scale.box(0.5)[0] is low and (low.tolist(), high.tolist()) == ([-2.0] * 2, [2.0] * 2)
+    assert scale.box(1.0)[1].tolist() == [3.0] * 2
+    scale.high.fill_(3.0)
+    assert scale.box(0.5)[1].tolist() == [5.0] * 2
+    assert scale.double().box(0.5)[1].dtype == torch.float64

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -18,6 +19,10 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, as a signed integer
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
+_U_MIX_1, _U_MIX_2 = np.uint64(_MIX_1 + 2**64), np.uint64(_MIX_2 + 2**64)
+_27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
+FEW = 4096
+"""Numbers up to which numpy is faster."""
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
@@ -26,9 +31,18 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 
 def _mix(z: Tensor) -> Tensor:
+    if z.device.type == "cpu" and z.ndim > 0 and z.numel() <= FEW:
+        return torch.from_numpy(_mix_few(z.numpy().view(np.uint64)).view(np.int64))
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
     return z ^ _shift(z, 31)
+
+
+def _mix_few(z: np.ndarray) -> np.ndarray:
+    """`_mix` of few numbers: an operation of numpy takes a fraction of the time to start that one of torch does."""
+    z = (z ^ (z >> _30)) * _U_MIX_1
+    z = (z ^ (z >> _27)) * _U_MIX_2
+    return z ^ (z >> _31)
 
 
 def _signed(z: int) -> int:

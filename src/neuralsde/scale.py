@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -28,6 +30,7 @@ class Scale(nn.Module):
         self.register_buffer("context_std", torch.ones(context_size))
         self.register_buffer("dt_ref", torch.ones((), dtype=torch.float64))
         self._read: tuple[tuple[int, int] | None, float] = (None, 1.0)
+        self._box: tuple[tuple[Tensor, ...], tuple[Any, ...], tuple[Tensor, Tensor]] | None = None
 
     @property
     def step(self) -> float:
@@ -56,15 +59,26 @@ class Scale(nn.Module):
 
     def box(self, ranges: float) -> tuple[Tensor, Tensor]:
         """The data's range widened by `ranges` times its width on both sides, in units of the scale."""
-        low, high = self.states(self.low), self.states(self.high)
-        width = (high - low).clamp(min=1.0)
-        return low - ranges * width, high + ranges * width
+        buffers = (self.mean, self.std, self.low, self.high)
+        version = (ranges, torch.is_inference_mode_enabled(), *(b._version for b in buffers))
+        known = self._box
+        if known is None or known[1] != version or any(a is not b for a, b in zip(known[0], buffers)):
+            low, high = self.states(self.low), self.states(self.high)
+            width = (high - low).clamp(min=1.0)
+            known = self._box = (buffers, version, (low - ranges * width, high + ranges * width))
+        return known[2]
+
+    def contexts(self, context: Tensor) -> Tensor:
+        """Raw contexts in units of the scale."""
+        return (context - self.context_mean) / self.context_std
 
     def condition(self, context: Tensor | None, time: Tensor | None) -> Tensor | None:
         """The vector the nets are conditioned on: scaled context, then time in reference steps."""
-        parts = []
-        if context is not None:
-            parts.append((context - self.context_mean) / self.context_std)
-        if time is not None:
-            parts.append(time[:, None].float())
-        return torch.cat(parts, dim=1) if parts else None
+        return joined(None if context is None else self.contexts(context), time)
+
+
+def joined(context: Tensor | None, time: Tensor | None) -> Tensor | None:
+    """Scaled context and time end to end, as far as they are there."""
+    if time is None:
+        return context
+    return time[:, None].float() if context is None else torch.cat([context, time[:, None].float()], dim=1)

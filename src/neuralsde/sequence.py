@@ -29,8 +29,8 @@ from neuralsde.config import ModelSettings, NeuralSDEConfig, Sampler
 from neuralsde.files import writable_folder
 from neuralsde.noise import Noise
 from neuralsde.records import to_dict
-from neuralsde.scale import Scale
-from neuralsde.solvers import Grid, Step, integrate
+from neuralsde.scale import Scale, joined
+from neuralsde.solvers import Grid, Step, grid_between, integrate
 
 if TYPE_CHECKING:
     from neuralsde.trajectories import Lag, Trajectories
@@ -82,7 +82,10 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 def has_dropout(module: nn.Module) -> bool:
     """Whether the module gives other values in training than in evaluation."""
-    return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in module.modules())
+    return any(
+        (isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0) or getattr(m, "random_in_training", False)
+        for m in module.modules()
+    )
 
 
 def observed_mean(values: Tensor, mask: Tensor | None) -> Tensor:
@@ -196,13 +199,15 @@ class SequenceModel(nn.Module, ABC):
         if len(keys) != batch * num_paths:
             raise ValueError(f"`rng` must hold one key per path, {batch * num_paths}. Got {len(keys)}.")
 
-        u = self.scale.states(x).repeat_interleave(num_paths, 0)
-        grid = Grid.between((t - t[:, :1]) / self.scale.step, self.max_step(sampler))
-        if len(grid.time) > 1:
-            grid = Grid(*(v.repeat_interleave(num_paths, 0) for v in (grid.time, grid.interval, grid.output)))
-        if ctx is not None:
-            ctx = ctx.repeat_interleave(num_paths, 0)
-        start = (t[:, :1] / self.scale.step).expand(batch, 1).repeat_interleave(num_paths, 0)
+        u = self.scale.states(x)
+        grid = grid_between((t - t[:, :1]) / self.scale.step, self.max_step(sampler), x.device)
+        start = (t[:, :1] / self.scale.step).to(x.device).expand(batch, 1)
+        if num_paths > 1:
+            u, start = u.repeat_interleave(num_paths, 0), start.repeat_interleave(num_paths, 0)
+            if len(grid.time) > 1:
+                grid = Grid(*(v.repeat_interleave(num_paths, 0) for v in (grid.time, grid.interval, grid.output)))
+            if ctx is not None:
+                ctx = ctx.repeat_interleave(num_paths, 0)
         if sampler.measured:
             held = ctx[:, 0] if ctx is not None and ctx.ndim == 3 else ctx
             u = self.true_states(u, self._condition(held, start[:, 0]), keys)
@@ -229,13 +234,14 @@ class SequenceModel(nn.Module, ABC):
 
     def _advance_in(self, keys: Noise, start: Tensor, context: Tensor | None, grid: Grid) -> Callable[[Step], Tensor]:
         """`advance` for these paths, with the context that holds in each step."""
+        scaled = None if context is None else self.scale.contexts(context)
 
         def advance(step: Step) -> Tensor:
-            held = context
-            if context is not None and context.ndim == 3:
+            held = scaled
+            if held is not None and held.ndim == 3:
                 interval = grid.interval[:, step.index].expand(len(step.x))
-                held = context[torch.arange(len(step.x), device=step.x.device), interval]
-            return self.advance(step, lambda t: self._condition(held, start + t), keys)
+                held = held[torch.arange(len(step.x), device=step.x.device), interval]
+            return self.advance(step, lambda t: joined(held, start + t if self.config.time_input else None), keys)
 
         return advance
 
@@ -245,7 +251,10 @@ class SequenceModel(nn.Module, ABC):
     def _check_inputs(
         self, history: Any, times: Any, context: Any, num_paths: int
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), (1 or B, T), and (B, [T,] C) or None."""
+        """The door of `sample`: shapes, finiteness, order.
+
+        Returns (B, H, *S), (1 or B, T) on the host, and (B, [T,] C) or None.
+        """
         shape, slots, device = self.scale.shape, self.config.history, self.scale.mean.device
         x = torch.as_tensor(history, dtype=torch.float32, device=device)
         if x.shape == shape and slots == 1:
@@ -264,13 +273,14 @@ class SequenceModel(nn.Module, ABC):
             raise ValueError(
                 f"`history` must be finite. Got history[{where}]={float(x[where])}. Fill or drop missing values first."
             )
-        t = torch.as_tensor(times, dtype=torch.float64, device=device)
+        t = torch.as_tensor(times, dtype=torch.float64, device="cpu")
         t = t[None] if t.ndim == 1 else t
         if t.ndim != 2 or t.shape[1] < 2 or len(t) not in (1, len(x)):
             raise ValueError(
                 f"`times` must have shape (T,) or (B, T) with T >= 2 and B={len(x)}. Got {tuple(t.shape)}."
             )
-        good = (t.diff(dim=1) > 0) & torch.isfinite(t.diff(dim=1))
+        gaps = t.diff(dim=1)
+        good = (gaps > 0) & torch.isfinite(gaps)
         if not bool(good.all()):
             row, k = (int(i) for i in (~good).nonzero()[0])
             before, after = float(t[row, k]), float(t[row, k + 1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -20,6 +21,8 @@ from neuralsde.records import RunError
 
 EXACT_UP_TO = 32
 """Dimensions up to which "auto" computes g dg exactly."""
+MAX_KNOWN = 64
+"""Output times of a grid that is kept."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,28 @@ class Grid:
         time = torch.where(m < ends[:, -1:], time, times[:, -1:])  # shorter rows wait, exactly, at their last time
         return cls(time=time, interval=interval[:, :-1], output=output)
 
+    @cached_property
+    def lengths(self) -> Float[Tensor, "P M"]:
+        """Of the steps."""
+        return self.time.diff(dim=1)
+
+    @cached_property
+    def waits(self) -> list[bool]:
+        """Whether a path, in each step, only waits for longer ones."""
+        return (self.lengths == 0).any(0).tolist()
+
+
+@lru_cache(maxsize=64)
+def _known_grid(times: tuple[float, ...], max_step: float, device: torch.device, inference: bool) -> Grid:
+    return Grid.between(torch.tensor([times], dtype=torch.float64, device=device), max_step)
+
+
+def grid_between(times: Float[Tensor, "P T"], max_step: float, device: torch.device) -> Grid:
+    """`Grid.between` for times on the host; those of a controller, which asks for the same few again and again, are kept."""
+    if len(times) == 1 and times.shape[1] <= MAX_KNOWN:
+        return _known_grid(tuple(times[0].tolist()), max_step, device, torch.is_inference_mode_enabled())
+    return Grid.between(times.to(device), max_step)
+
 
 Older = Callable[[Tensor], Tensor]
 """The older slots (P, H-1, *S) of the state at times (P,): the path's own record, linearly interpolated."""
@@ -166,10 +191,11 @@ def integrate(
     shape = tuple(history.shape[2:])
     time = grid.time.expand(num_paths, -1)
     num_steps = time.shape[1] - 1
-    dt = time.diff(dim=1).to(history.dtype).reshape(num_paths, num_steps, *[1] * len(shape))
+    dt = grid.lengths.to(history.dtype).expand(num_paths, -1).reshape(num_paths, num_steps, *[1] * len(shape))
 
-    back = torch.arange(num_slots - 1, 0, -1, device=time.device, dtype=time.dtype) * spacing
-    knots = torch.cat([time[:, :1] - back, time], dim=1)
+    if num_slots > 1:
+        back = torch.arange(num_slots - 1, 0, -1, device=time.device, dtype=time.dtype) * spacing
+        knots = torch.cat([time[:, :1] - back, time], dim=1)
     record = history.new_empty(num_paths, num_slots + num_steps, *shape)
     record[:, :num_slots] = history
 
@@ -184,16 +210,14 @@ def integrate(
         weight = weight.reshape(*weight.shape, *[1] * len(shape))
         return torch.lerp(record[rows, right - 1], record[rows, right], weight)
 
-    ended = dt == 0  # the steps that only wait for longer paths
-    some_ended = ended.flatten(2).any(2).any(0).tolist()
     x = history[:, -1]
     block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
-    z = x
-    for m in range(num_steps):
+    z: tuple[Tensor, ...] = ()
+    for m, (now, step) in enumerate(zip(time.unbind(1), dt.unbind(1))):
         if m % block == 0:
-            z = noise.normal(torch.arange(m, min(m + block, num_steps), device=x.device), shape).to(x.dtype)
-        moved = advance(Step(x, time[:, m], dt[:, m], older, z[:, m % block], m))
-        x = torch.where(ended[:, m], x, moved) if some_ended[m] else moved
+            z = noise.normal(torch.arange(m, min(m + block, num_steps), device=x.device), shape).to(x.dtype).unbind(1)
+        moved = advance(Step(x, now, step, older, z[m % block], m))
+        x = torch.where(step == 0, x, moved) if grid.waits[m] else moved
         record[:, num_slots + m] = x
         if (m + 1) % check_every == 0 or m + 1 == num_steps:
             first = num_slots + m - m % check_every
@@ -203,9 +227,7 @@ def integrate(
 
 
 def _check_inside(states: Tensor, time: Tensor, box: tuple[Tensor, Tensor] | None, first_path: int) -> None:
-    inside = torch.isfinite(states)
-    if box is not None:
-        inside &= (states >= box[0]) & (states <= box[1])
+    inside = torch.isfinite(states) if box is None else (states >= box[0]) & (states <= box[1])  # NaN is in no box
     if bool(inside.all()):
         return
     path, step, *index = (int(i) for i in (~inside).nonzero()[0])
