@@ -138,4 +138,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever gives the jobs decides when to stop
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
-    work(sys.stdin, answers)
+    try:
+        work(sys.stdin, answers)
+    except BrokenPipeError:  # nobody listens any more
+        os._exit(1)

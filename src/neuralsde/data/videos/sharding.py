@@ -97,6 +97,7 @@ class _Run:
             self.jobs.append((key if seen[key] == 1 else f"{key}-{seen[key]}", some))  # copies of one file
         text = repr([(key, [clip.name for clip in some]) for key, some in self.jobs])
         self.fingerprint = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        self.source = self.source or f"{len(self.jobs)} files"
         self.parts = self.folder / PARTS
         self.records: list[FileRecord] = []
         self.shards: list[dict[str, Any]] = []
@@ -116,6 +117,8 @@ class _Run:
                 videos[clip.name].update(label=clip.label, group=clip.group, splits=dict(clip.splits))
         report = replace(shards.report, source=self.source, remarks=self.remarks)
         write_json(self.folder / INDEX, shards.index | {"report": report.to_dict()})
+        if (self.folder / UNFINISHED).exists():  # stopped while it was cleaning up
+            self.clean({shard["file"] for shard in shards.index["shards"]})
         return VideoShards.open(self.folder)
 
     def resume(self) -> None:
@@ -224,7 +227,7 @@ class _Run:
 
     def finish(self) -> None:
         """The index, and nothing else left behind."""
-        report = VideoReport.of(self.source or f"{len(self.jobs)} files", self.records, self.remarks)
+        report = VideoReport.of(self.source, self.records, self.remarks)
         if not report.num_videos:
             raise ValueError(f"No video can be used. {report}".replace("\n-", ";").replace("\n", ";"))
         by_name = {clip.name: clip for clip in self.clips}
