@@ -365,6 +365,23 @@ def test_objects_cast_shadows_on_objects():
     assert (behind / lit)[seen].quantile(0.05) < 0.75 and (beside / lit)[seen].min() > 0.97
 
 
+def test_the_light_on_a_cube_by_hand():
+    """Sky, key and fill on the top and on the side towards the light, of the colour, with a gamma of 2."""
+    size, angle = 256, 0.5
+    image = picture((CUBE, GRAY, RUBBER, 0, 0, angle), size=size)
+    key, fill = (v / np.linalg.norm(v) for v in (render.KEY, render.FILL))
+    side = np.array([-math.cos(angle), -math.sin(angle), 0.0])
+    along = np.array([-side[1], side[0], 0.0])
+    for normal, point in (
+        (np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.0, 2 * HALF_SIDE])),
+        *((side, HALF_SIDE * (side + k * along) + [0, 0, z]) for k in (-0.7, 0.7) for z in (0.05, 0.4)),
+    ):
+        sky = render.AMBIENT * (0.75 + 0.25 * normal[2]) * (0.55 + 0.45 * min(point[2] / RADIUS, 1))
+        light = sky + render.KEY_LIGHT * (normal @ key) + render.FILL_LIGHT * max(normal @ fill, 0)
+        column, row = (camera.project(point)[0] * size).astype(int)
+        assert image[0, row, column].item() == pytest.approx(87 * math.sqrt(light), abs=2)
+
+
 def test_windows_cut_nothing_off(np_rng):
     num = 150
     low, high = camera.CORNERS.min(0) - 1, camera.CORNERS.max(0) + 1
