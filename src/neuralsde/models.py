@@ -26,6 +26,7 @@ from neuralsde.config import (
     EncodedConfig,
     GaussianConfig,
     IBCConfig,
+    ImageConfig,
     ImitationConfig,
     LSTMGMMConfig,
     ModelConfig,
@@ -64,8 +65,12 @@ def build(
     model = _assemble(config, data.data.shape, data.data.context_size, nets, seed)
     if model.own_nets:
         _check_nets(model)
-    pairs = data.spread(min(STATISTICS_FROM, max(1_000, 20_000_000 // math.prod(data.data.shape))))
+    num = min(STATISTICS_FROM, max(1_000, 20_000_000 // math.prod(data.data.shape)))
+    pairs = data.spread(num, context=False)
     fit_scale(model.scale, pairs, config.normalise)
+    context = data.spread(num).context
+    if context is not None:
+        fit_context(model.scale, context, config.net)
     if data.step is not None:
         model.scale.dt_ref.fill_(data.step)
     assert isinstance(model, (NeuralSDE, NextStateModel, GaussianMLP, ImitationModel))
@@ -110,6 +115,8 @@ def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dic
         size, num_fields = size + 1, 2
     else:
         size += EMBEDDING + math.prod(shape)
+    if isinstance(config.net, ImageConfig) and not isinstance(config, NeuralSDEConfig):
+        raise ValueError(f"An ImageConfig is a net of a NeuralSDE. Got it in a {type(config).__name__}.")
     net: Any = NETS[type(config.net)]
     slots = config.history
     if isinstance(config, NextStateConfig) and getattr(net, "takes_target", False):  # as one more slot
@@ -185,13 +192,21 @@ def fit_scale(scale: Scale, pairs: Transition, mode: Normalise) -> None:
     std = torch.where(constant, torch.ones_like(std), std)
     for name, value in (("mean", mean), ("std", std), ("low", low), ("high", high)):
         getattr(scale, name).copy_(value.expand(scale.shape))
-    if pairs.context is not None:
-        spread = pairs.context.std(0, correction=0)
-        scale.context_mean.copy_(pairs.context.mean(0))
-        scale.context_std.copy_(
-            torch.where(spread > 1e-6 * scale.context_mean.abs().clamp(min=1e-30), spread, torch.ones_like(spread))
-        )
     scale.dt_ref.copy_(pairs.dt.double().median())
+
+
+@torch.no_grad()
+def fit_context(scale: Scale, context: Tensor, net: Any) -> None:
+    """Set the units of the context from the data; those of pixels, which may be rare colours, are [-1, 1] whatever it is."""
+    spread = context.std(0, correction=0)
+    scale.context_mean.copy_(context.mean(0))
+    scale.context_std.copy_(
+        torch.where(spread > 1e-6 * scale.context_mean.abs().clamp(min=1e-30), spread, torch.ones_like(spread))
+    )
+    if isinstance(net, ImageConfig):
+        num, others = net.layout(scale.context_size)
+        for values in (scale.context_mean, scale.context_std):
+            values.view(num, -1)[:, others:] = 127.5
 
 
 def _check_mask(mask: Tensor) -> None:

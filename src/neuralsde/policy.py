@@ -35,7 +35,8 @@ MAX_LEVELS = 16
 def action_paths(demonstrations: Demonstrations, observations: Any, config: PolicyConfig) -> Trajectories:
     """One path per instant: the previous action and those to come, with the last observations as context.
 
-    Plans that would outlast the episode hold its last action. `observations` (L, C) is what the policy will see.
+    Plans that would outlast the episode hold its last action. `observations` (L, C) is what the policy will see; it is kept
+    once, as it is if uint8 or float16.
     """
     seen = torch.as_tensor(observations)
     if seen.ndim != 2 or len(seen) != len(demonstrations.actions):
@@ -61,7 +62,7 @@ def action_paths(demonstrations: Demonstrations, observations: Any, config: Poli
         states=states,
         times=(torch.arange(length, dtype=torch.float64) * dt).repeat(num),
         lengths=torch.full((num,), length),
-        context=seen if seen.dtype == torch.uint8 else seen.float(),
+        context=seen if seen.dtype in (torch.uint8, torch.float16) else seen.float(),  # images stay small
         context_rows=context_rows.repeat_interleave(length, 0),
     )
 

@@ -7,6 +7,9 @@ from typing import Literal, Union
 
 from neuralsde.records import Choice, check, check_choices
 
+IMAGE_GROUPS = 8
+"""Groups of channels that are normalised together in convolutions of images."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MLPConfig(Choice):
@@ -87,6 +90,49 @@ class EncodedConfig(Choice):
     def step(self) -> MLPConfig:
         """The part that moves."""
         return MLPConfig(width=self.step_width, depth=self.step_depth, dropout=self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageConfig(EncodedConfig):
+    """A convolutional net of the images in a context, before the perceptron that encodes it.
+
+    A context is one observation or several, end to end; each ends in `size` x `size` pixels of three colours, row by row,
+    from 0 to 255.
+    """
+
+    depth: int = 1
+    """Residual blocks of the encoder, after the convolutions."""
+    size: int = 96
+    """Pixels of a side."""
+    channels: tuple[int, ...] = (32, 64, 128)
+    """Of the convolutions; each of them halves the image."""
+    points: int = 64
+    """Points that are found in an image; their coordinates are what is kept of it."""
+    shift: int = 4
+    """Pixels by which the images of a context are moved, all alike, at random in training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.points >= 1, f"`points` must be at least 1. Got {self.points=}.")
+        check(0 <= self.shift < self.size, f"`shift` must be within [0, size). Got {self.shift=}, {self.size=}.")
+        shared = len(self.channels) > 0 and all(c > 0 and c % IMAGE_GROUPS == 0 for c in self.channels)
+        check(shared, f"`channels` must be multiples of {IMAGE_GROUPS}, at least one. Got {self.channels=}.")
+        halves = 2 ** len(self.channels)
+        check(
+            self.size % halves == 0,
+            f"`size` must be a multiple of {halves}: each convolution halves. Got {self.size=}.",
+        )
+
+    def layout(self, context_size: int) -> tuple[int, int]:
+        """Observations in a context, and the entries of each before its pixels."""
+        pixels = 3 * self.size**2
+        num = context_size // pixels
+        check(
+            num > 0 and context_size % num == 0,
+            f"An ImageConfig takes observations that end in 3 * {self.size}^2 = {pixels} pixels. Got a context of "
+            f"{context_size}. Set `size`, or use an EncodedConfig.",
+        )
+        return num, context_size // num - pixels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,4 +225,4 @@ class GPTConfig:
         check_transformer(self.layers, self.heads, self.width, self.dropout)
 
 
-NetConfig = Union[MLPConfig, HistoryConfig, EncodedConfig, UNet1DConfig, ChunkTransformerConfig]
+NetConfig = Union[MLPConfig, HistoryConfig, EncodedConfig, ImageConfig, UNet1DConfig, ChunkTransformerConfig]

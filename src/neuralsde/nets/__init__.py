@@ -2,10 +2,18 @@
 
 from torch import nn
 
-from neuralsde.config import ChunkTransformerConfig, EncodedConfig, HistoryConfig, MLPConfig, UNet1DConfig
+from neuralsde.config import (
+    ChunkTransformerConfig,
+    EncodedConfig,
+    HistoryConfig,
+    ImageConfig,
+    MLPConfig,
+    UNet1DConfig,
+)
 from neuralsde.nets.chunk_transformer import ChunkTransformer
 from neuralsde.nets.encoded import EncodedMLP
 from neuralsde.nets.history import HistoryMLP
+from neuralsde.nets.images import ImageMLP
 from neuralsde.nets.mlp import MLP
 from neuralsde.nets.unet1d import UNet1D
 
@@ -13,9 +21,10 @@ NETS: dict[type, type[nn.Module]] = {
     MLPConfig: MLP,
     HistoryConfig: HistoryMLP,
     EncodedConfig: EncodedMLP,
+    ImageConfig: ImageMLP,
     UNet1DConfig: UNet1D,
     ChunkTransformerConfig: ChunkTransformer,
 }
 """The backbone of each config."""
 
-__all__ = ["MLP", "NETS", "ChunkTransformer", "EncodedMLP", "HistoryMLP", "UNet1D"]
+__all__ = ["MLP", "NETS", "ChunkTransformer", "EncodedMLP", "HistoryMLP", "ImageMLP", "UNet1D"]
