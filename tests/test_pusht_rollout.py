@@ -109,6 +109,19 @@ def test_neither_batches_nor_processes_change_an_episode():
         assert all(same(episode, found[episode.seed]) for episode in one.episodes)
 
 
+def test_what_a_controller_keeps_stays():
+    """Policies keep the observations they got: later ones must not overwrite them."""
+    kept = []
+
+    class Keeper(Still):
+        def select_action(self, observations):
+            kept.append(observations)
+            return observations[:, :2] + 20
+
+    (episode,) = play(Keeper(), [0], "keypoints", SHORT)
+    np.testing.assert_array_equal(np.concatenate(kept), observe(episode.states[:-1], "keypoints"))
+
+
 def test_an_action_acts_after_its_delay():
     """By hand: the agent holds for two steps, then does what was chosen two steps before."""
     (late,) = roll_out(Wanderer, [1], observe_kind="pose", conditions=Conditions(seconds=1.0, delay=2)).episodes

@@ -111,8 +111,8 @@ class PushTConfig(Choice):
     """The demonstrations, as `nsde data pusht` leaves them."""
     num_demonstrations: int | None = None
     """Only the first so many; None: all."""
-    observation: Literal["pose", "keypoints"] = "keypoints"
-    """What the policy sees of the state: agent and pose of the block, or agent and corners of the block."""
+    observation: Literal["pose", "keypoints", "image"] = "keypoints"
+    """What the policy sees of the state: agent and pose of the block, agent and corners of the block, or agent and picture."""
     policy: PolicyConfig = field(default_factory=lambda: PolicyConfig(first_action=(0, 1)))
     """How it plans and acts."""
     first_seed: int = 200_000
@@ -130,6 +130,8 @@ class PushTConfig(Choice):
         check_choices(self)
         for name in ("num_episodes", "num_workers"):
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        seen = self.observation != "image" or self.policy.form != "state"
+        check(seen, "form='state' moves what is seen on by itself, which no image is. Use form='path'.")
         check(self.lag is None, f"`lag` must be None: actions follow one another. Got {self.lag=}.")
 
 

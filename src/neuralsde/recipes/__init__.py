@@ -26,6 +26,7 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "pusht-lstm-gmm": pusht.lstm_gmm,
     "pusht-ibc": pusht.ibc,
     "pusht-bet": pusht.bet,
+    "pusht-image": pusht.image,
     "pusht-paper": pusht.paper,
 }
 COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {

@@ -17,6 +17,7 @@ from neuralsde.config import (
     EncodedConfig,
     Experiment,
     IBCConfig,
+    ImageConfig,
     LSTMGMMConfig,
     MLPConfig,
     NeuralSDEConfig,
@@ -106,6 +107,15 @@ def paper() -> Experiment:
     return replace(run, name="pusht-paper", task=task, model=model)
 
 
+def image() -> Experiment:
+    """The SDE over the action path, given the last two 96 × 96 images and places of the agent. Not measured yet."""
+    run = neural_sde()
+    task = replace(_with_policy(run, history=2, horizon=16, chunk=8), observation="image", variants=())
+    model: Any = replace(run.model, net=ImageConfig(dropout=0.2))  # type: ignore[arg-type]
+    train = replace(TRAIN, steps=20_000, batch_size=256, lr=3e-4)
+    return replace(run, name="pusht-image", task=task, model=model, train=train)
+
+
 def _with_policy(run: Experiment, **settings: Any) -> PushTConfig:
     task: PushTConfig = run.task
     return replace(task, policy=replace(task.policy, **settings))
@@ -147,6 +157,7 @@ def comparison() -> dict[str, Experiment]:
         "NSDE, uniform τ, no balance": _changed(ours, tau="uniform", sampler=replace(SAMPLER, balance=0.0)),
         "NSDE, three nets": _changed(ours, shared=False),
         "NSDE, pose": replace(plain, task=replace(plain.task, observation="pose")),
+        "NSDE, image": image(),
         "NSDE, the paper's state": paper(),
     }
     for k in (1, 3, 4):

@@ -13,6 +13,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from neuralsde.config import PushTConfig, Variant
 from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.data.imitation import read_demonstrations
@@ -20,8 +22,9 @@ from neuralsde.metrics.imitation import summary
 from neuralsde.policy import SDEPolicy, action_paths
 from neuralsde.records import RunError
 from neuralsde.sequence import SequenceModel
+from neuralsde.tasks.pusht_images import demonstration_images
 from neuralsde.tasks.pusht_rollout import Conditions, Rollout, roll_out
-from neuralsde.tasks.pusht_sim import OBSERVATION_SIZE, SIZE, ObservationKind, observe
+from neuralsde.tasks.pusht_sim import OBSERVATION_SIZE, SIZE, ObservationKind, observe, with_images
 from neuralsde.trajectories import Trajectories
 
 DT = 0.1
@@ -46,9 +49,13 @@ def demonstrations(config: PushTConfig) -> Demonstrations:
 
 
 def data(config: PushTConfig, seed: int = 0) -> Trajectories:
-    """Paths of actions with what was seen before them."""
+    """Paths of actions with what was seen before them; images in half precision, which has room for bytes and quarter pixels."""
     demos = demonstrations(config)
-    return action_paths(demos, observe(demos.observations["state"], config.observation), config.policy)
+    states = demos.observations["state"]
+    if config.observation == "image":
+        images = demonstration_images(config.data, _read(str(config.data)).observations["state"])
+        return action_paths(demos, with_images(states, images[: len(states)], np.float16), config.policy)
+    return action_paths(demos, observe(states, config.observation), config.policy)
 
 
 def policy(model: SequenceModel, config: PushTConfig) -> SDEPolicy:
@@ -91,7 +98,9 @@ def act_as(folder: str, variant: Variant) -> SDEPolicy:
     """The policy in a folder, run as the variant says."""
     changes = {} if variant.chunk is None else {"chunk": variant.chunk}
     loaded = SDEPolicy.from_pretrained(folder, control_dt=1 / variant.control_hz, **changes)
-    sampler: dict[str, Any] = {k: v for k, v in (("diffusion", variant.diffusion), ("pull", variant.pull)) if v is not None}
+    sampler: dict[str, Any] = {
+        k: v for k, v in (("diffusion", variant.diffusion), ("pull", variant.pull)) if v is not None
+    }
     loaded.model.sampler = replace(loaded.model.sampler, **sampler)
     if variant.generation is not None:
         levels = getattr(loaded.model.config, "num_train_timesteps", None)

@@ -19,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from neuralsde.metrics.imitation import SUCCESS
-from neuralsde.tasks.pusht_sim import SIZE, ObservationKind, PushT, coverage, observe
+from neuralsde.tasks.pusht_sim import OBSERVATION_SIZE, SIZE, ObservationKind, PushT, coverage, observe
 
 _NOISE, _PUSH = 1, 2  # streams of an episode: default_rng([seed, stream])
 _NUM_DIRECTIONS = 16
@@ -171,7 +171,7 @@ def play(
     clipped, ends = np.zeros(num, int), np.full(num, total)
     plans: list[list[tuple[int, np.ndarray]]] = [[] for _ in seeds]
     pushed: list[int | None] = [None] * num
-    running, observed = np.ones(num, bool), states.copy()
+    running, observed = np.ones(num, bool), np.zeros((num, OBSERVATION_SIZE[observe_kind]), np.float32)
     held = states[:, :2].copy()
     controller.reset(list(seeds))
     for step in range(total):
@@ -182,9 +182,9 @@ def play(
                 pushed[b] = step
         seen[step] = states
         # One batch for all; rows that are done repeat their last observation.
-        for b in rows:
-            observed[b] = states[b] + scale * noise[b].standard_normal(5)
-        actions = _checked_actions(controller.select_action(observe(observed, observe_kind)), seeds, running, step)
+        error = scale * np.stack([noise[b].standard_normal(5) for b in rows])
+        observed[rows] = observe(states[rows] + error, observe_kind)
+        actions = _checked_actions(controller.select_action(observed.copy()), seeds, running, step)
         chosen[step] = np.clip(actions, 0, SIZE)
         clipped[rows] += (chosen[step] != actions).any(1)[rows]
         plan = getattr(controller, "plan", None)

@@ -25,8 +25,10 @@ AGENT_RADIUS = 15.0
 GOAL = (256.0, 256.0, math.pi / 4)
 """Pose of the goal."""
 PHYSICS_HZ = 100
-ObservationKind = Literal["pose", "keypoints"]
-OBSERVATION_SIZE = {"pose": 6, "keypoints": 18}
+IMAGE_SIZE = 96
+"""Side of an observed image."""
+ObservationKind = Literal["pose", "keypoints", "image"]
+OBSERVATION_SIZE = {"pose": 6, "keypoints": 18, "image": 2 + 3 * IMAGE_SIZE**2}
 
 # Corners of the bar and of the stem in the frame of the block, in gym_pusht's order.
 _CORNERS = np.array([(-60, 0), (60, 0), (60, 30), (-60, 30), (-15, 30), (15, 30), (15, 120), (-15, 120)], np.float64)
@@ -65,16 +67,26 @@ def observe(states: np.ndarray, kind: ObservationKind) -> np.ndarray:
     """(N, C) float32: what a policy sees of states (N, 5), of demonstrations and of the simulation alike.
 
     "pose": agent x, y, block x, y, cos and sin of the angle, which do not jump at a full turn. "keypoints": agent x, y
-    and the corners of the T.
+    and the corners of the T. "image": agent x, y and the pixels, 0 to 255, row by row.
     """
     if kind not in OBSERVATION_SIZE:
         raise ValueError(f"`kind` must be one of {', '.join(OBSERVATION_SIZE)}. Got {kind!r}.")
     states = _checked(states)
     if kind == "pose":
         seen = np.concatenate([states[:, :4], np.cos(states[:, 4:]), np.sin(states[:, 4:])], axis=1)
+    elif kind == "image":
+        return with_images(states, render_states(states, IMAGE_SIZE))
     else:
         seen = np.concatenate([states[:, :2], keypoints(states).reshape(len(states), 16)], axis=1)
     return seen.astype(np.float32)
+
+
+def with_images(states: np.ndarray, images: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
+    """(N, C): the observations "image" of states whose pictures (N, 96, 96, 3) are at hand."""
+    seen = np.empty((len(states), OBSERVATION_SIZE["image"]), dtype)
+    seen[:, :2] = states[:, :2]
+    seen[:, 2:] = images.reshape(len(states), -1)
+    return seen
 
 
 @cache
