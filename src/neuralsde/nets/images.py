@@ -1,9 +1,9 @@
 """Images in the context: convolutions, shared by all observations, trained together with what they steer.
 
 An observation is a flat vector: numbers (the place of an agent, say), then the pixels of one image. Convolutions make maps
-of the image, and of each map the place of its largest value is kept: on Push-T these points tell where the block is five
-times as closely as a linear layer of the maps. They join the numbers; from there on it is an encoded context like any
-other, and a path of many steps sees its images once.
+of the image, and of each map the place of its largest value is kept: where things are is what a policy asks of an image.
+These points join the numbers; from there on it is an encoded context like any other, and a path of many steps sees its
+images once.
 """
 
 from __future__ import annotations
