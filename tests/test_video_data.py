@@ -248,6 +248,15 @@ def test_every_bad_file_is_named(tmp_path):
         read_video(tmp_path / "in" / "bad" / "folder.mp4")
 
 
+def test_a_list_of_other_files_is_not_followed(tmp_path):
+    write_film(tmp_path / "good.mp4", pictures(4))
+    (tmp_path / "list.mp4").write_text("ffconcat version 1.0\nfile good.mp4\n")
+    with av.open(str(tmp_path / "list.mp4")) as container:
+        assert len(list(container.decode(video=0))) == 4  # what FFmpeg would do by itself
+    with pytest.raises(BadVideo, match=r"list\.mp4 is not a video"):
+        read_video(tmp_path / "list.mp4")
+
+
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     file = write_film(tmp_path / "a.mp4", pictures(4))
     monkeypatch.setattr(av, "open", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))

@@ -223,6 +223,7 @@ def test_what_is_done_is_not_done_again(films, tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "decode_into", decode_into)
     with pytest.raises(KeyboardInterrupt):
         write(films, tmp_path / "s", shard_bytes=1)
+    assert not list((tmp_path / "s" / "parts-of-shards").iterdir())  # nothing lies there twice
     write(films, tmp_path / "s", shard_bytes=1)
     assert done == ["0.mkv", "1.mkv", "2.mkv", "stop", "3.mkv", "4.mkv", "broken.mp4"]
     write(films, tmp_path / "s", shard_bytes=1)
