@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neuralsde.autoencoder import Autoencoder
 from neuralsde.baselines.bet import BET
 from neuralsde.baselines.ddim import DDIM
 from neuralsde.baselines.gaussian import GaussianMLP
@@ -19,8 +20,10 @@ from neuralsde.baselines.ibc import IBC
 from neuralsde.baselines.imitation import ImitationModel
 from neuralsde.baselines.lstm_gmm import LSTMGMM
 from neuralsde.baselines.next_state import EMBEDDING, NextStateModel
+from neuralsde.baselines.pfi import PFI
 from neuralsde.baselines.rectified_flow import RectifiedFlow
 from neuralsde.config import (
+    AutoencoderConfig,
     BETConfig,
     DDIMConfig,
     EncodedConfig,
@@ -33,11 +36,13 @@ from neuralsde.config import (
     NeuralSDEConfig,
     NextStateConfig,
     Normalise,
+    PFIConfig,
     RectifiedFlowConfig,
 )
 from neuralsde.files import read_tensors
 from neuralsde.method import NeuralSDE
 from neuralsde.nets import NETS, HistoryMLP
+from neuralsde.nets.convolutional import Decoder, Encoder
 from neuralsde.records import from_dict
 from neuralsde.sequence import FORMAT, Scale, SequenceModel, Transition, evaluating
 from neuralsde.trajectories import Transitions
@@ -46,6 +51,8 @@ CLASSES: dict[str, tuple[type[SequenceModel], type]] = {
     "NeuralSDE": (NeuralSDE, NeuralSDEConfig),
     "DDIM": (DDIM, DDIMConfig),
     "RectifiedFlow": (RectifiedFlow, RectifiedFlowConfig),
+    "PFI": (PFI, PFIConfig),
+    "Autoencoder": (Autoencoder, AutoencoderConfig),
     "GaussianMLP": (GaussianMLP, GaussianConfig),
     "LSTMGMM": (LSTMGMM, LSTMGMMConfig),
     "IBC": (IBC, IBCConfig),
@@ -73,7 +80,7 @@ def build(
         fit_context(model.scale, context, config.net)
     if data.step is not None:
         model.scale.dt_ref.fill_(data.step)
-    assert isinstance(model, (NeuralSDE, NextStateModel, GaussianMLP, ImitationModel))
+    assert isinstance(model, (NeuralSDE, NextStateModel, GaussianMLP, ImitationModel, Autoencoder))
     model.fit_bounds(pairs)
     _fit_units(model, pairs)
     model.lag = data.lag
@@ -101,6 +108,8 @@ def _class_of(config: ModelConfig) -> type[SequenceModel]:
 
 def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
     """The nets by name, each with the condition that its model gives it."""
+    if isinstance(config, AutoencoderConfig):
+        return {"encoder": Encoder(config.net, shape[0]), "decoder": Decoder(config.net, shape[0])}
     if isinstance(config, ImitationConfig):
         policy: Any = _class_of(config)
         return {"net": policy.default_net(config, shape, context_size)}

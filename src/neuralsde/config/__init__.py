@@ -5,6 +5,7 @@ records them as YAML and repeats from that record. This module imports no torch,
 """
 
 from neuralsde.config.models import (
+    AutoencoderConfig,
     BETConfig,
     DDIMConfig,
     GaussianConfig,
@@ -16,11 +17,13 @@ from neuralsde.config.models import (
     NeuralSDEConfig,
     NextStateConfig,
     Normalise,
+    PFIConfig,
     RectifiedFlowConfig,
     Sampler,
 )
 from neuralsde.config.nets import (
     ChunkTransformerConfig,
+    ConvConfig,
     EncodedConfig,
     GPTConfig,
     HistoryConfig,
@@ -29,6 +32,7 @@ from neuralsde.config.nets import (
     MLPConfig,
     NetConfig,
     UNet1DConfig,
+    UViTConfig,
 )
 from neuralsde.config.policy import PolicyConfig
 from neuralsde.config.tasks import (
@@ -44,9 +48,11 @@ from neuralsde.config.train import TrainConfig
 
 __all__ = [
     "ROBUSTNESS",
+    "AutoencoderConfig",
     "BETConfig",
     "BranchingConfig",
     "ChunkTransformerConfig",
+    "ConvConfig",
     "DDIMConfig",
     "EncodedConfig",
     "Experiment",
@@ -66,6 +72,7 @@ __all__ = [
     "NeuralSDEConfig",
     "NextStateConfig",
     "Normalise",
+    "PFIConfig",
     "PolicyConfig",
     "PushTConfig",
     "RectifiedFlowConfig",
@@ -73,5 +80,6 @@ __all__ = [
     "TaskConfig",
     "TrainConfig",
     "UNet1DConfig",
+    "UViTConfig",
     "Variant",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from neuralsde.config.nets import GPTConfig, LSTMConfig, MLPConfig, NetConfig
+from neuralsde.config.nets import ConvConfig, GPTConfig, LSTMConfig, MLPConfig, NetConfig
 from neuralsde.records import Choice, check, check_choices
 
 
@@ -198,6 +198,23 @@ class RectifiedFlowConfig(NextStateConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PFIConfig(NextStateConfig):
+    """A Föllmer process from the present state to the next one (probabilistic forecasting with interpolants)."""
+
+    target: Literal["next", "increment"] = "increment"
+    """Only increments: the process starts at the present state."""
+    beta: Literal["linear", "quadratic"] = "linear"
+    """Share of the increment at generation time s: s, or s^2 (the first of several passes then does not move)."""
+    epsilon: float = 0.3
+    """Noise of the process at its start, in units of the increments."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.target == "increment", f"PFI starts at the present state. Got {self.target=}. Use 'increment'.")
+        check(self.epsilon >= 0, f"`epsilon` must not be negative. Got {self.epsilon=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class GaussianConfig(ModelSettings):
     """A Gaussian law of the next state: one net gives mean and variance, by maximum likelihood."""
 
@@ -209,8 +226,9 @@ class GaussianConfig(ModelSettings):
 if TYPE_CHECKING:
     RecurrentNet = Any  # no backbones of states: only their own models take them
     CausalNet = Any
+    ConvNet = Any
 else:
-    RecurrentNet, CausalNet = LSTMConfig, GPTConfig
+    RecurrentNet, CausalNet, ConvNet = LSTMConfig, GPTConfig, ConvConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,6 +319,32 @@ class BETConfig(ImitationConfig):
         check(self.offset_weight > 0, f"`offset_weight` must be positive. Got {self.offset_weight=}.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class AutoencoderConfig(ModelSettings):
+    """Frames as small grids of latents, and back."""
+
+    net: ConvNet = field(default_factory=ConvConfig)
+    """Encoder and decoder."""
+    normalise: Normalise = "none"
+    """Frames have values from 0 to 1 as they are."""
+    kl: float = 1e-6
+    """Weight of the divergence of latents from unit Gaussians."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(self.normalise == "none", f"Frames have values from 0 to 1. Got {self.normalise=}. Use 'none'.")
+        check(self.history == 1, f"An autoencoder sees one frame. Got {self.history=}.")
+        check(self.kl >= 0, f"`kl` must not be negative. Got {self.kl=}.")
+
+
 ModelConfig = Union[
-    NeuralSDEConfig, DDIMConfig, RectifiedFlowConfig, GaussianConfig, LSTMGMMConfig, IBCConfig, BETConfig
+    NeuralSDEConfig,
+    DDIMConfig,
+    RectifiedFlowConfig,
+    PFIConfig,
+    GaussianConfig,
+    LSTMGMMConfig,
+    IBCConfig,
+    BETConfig,
+    AutoencoderConfig,
 ]

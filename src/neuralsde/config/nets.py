@@ -185,6 +185,58 @@ class ChunkTransformerConfig(Choice):
         check(self.tokens >= 1, f"`tokens` must be at least 1. Got {self.tokens=}.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class UViTConfig(Choice):
+    """A transformer over the places of an image or latent, with long skips. One number, the width, sets its size."""
+
+    width: int = 256
+    """Features of a token: 64 gives about 0.2 million parameters, 256 six, 512 forty, 768 a hundred and ten."""
+    depth: int | None = None
+    """Layers; None: 3 at width 64 to 15 at width 768."""
+    patch: int = 1
+    """Side of the square of places that is one token."""
+    dropout: float = 0.0
+    """Dropout probability in attention and perceptrons."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(self.width > 0 and self.width % 32 == 0, f"`width` must be a multiple of 32. Got {self.width=}.")
+        check(self.depth is None or self.depth >= 1, f"`depth` must be at least 1. Got {self.depth=}.")
+        check(self.patch >= 1, f"`patch` must be at least 1. Got {self.patch=}.")
+        check(0 <= self.dropout < 1, f"`dropout` must be in [0, 1). Got {self.dropout=}.")
+
+    @property
+    def layers(self) -> int:
+        """Layers of the net: odd, one of them in the middle."""
+        return self.depth or max(3, 3 + 2 * round(6 * (self.width - 64) / 704))
+
+    @property
+    def heads(self) -> int:
+        """Attention heads, of 32 features each."""
+        return self.width // 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvConfig:
+    """A convolutional encoder of images into a small grid, and its decoder."""
+
+    down: int = 8
+    """Pixels of the image per place of the grid, along each side: 2, 4, 8 or 16."""
+    latent: int = 4
+    """Channels of a place."""
+    width: int = 32
+    """Channels at the image's resolution; they double with each halving, up to four times."""
+    blocks: int = 2
+    """Residual blocks at each resolution."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(self.down in (2, 4, 8, 16), f"`down` must be 2, 4, 8 or 16. Got {self.down=}.")
+        check(self.width > 0 and self.width % 8 == 0, f"`width` must be a multiple of 8. Got {self.width=}.")
+        for name in ("latent", "blocks"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+
+
 def check_transformer(layers: int, heads: int, width: int, dropout: float) -> None:
     """Refuse sizes that no transformer can have."""
     check(layers >= 1 and heads >= 1, f"`layers` and `heads` must be at least 1. Got {layers=}, {heads=}.")
@@ -225,4 +277,6 @@ class GPTConfig:
         check_transformer(self.layers, self.heads, self.width, self.dropout)
 
 
-NetConfig = Union[MLPConfig, HistoryConfig, EncodedConfig, ImageConfig, UNet1DConfig, ChunkTransformerConfig]
+NetConfig = Union[
+    MLPConfig, HistoryConfig, EncodedConfig, ImageConfig, UNet1DConfig, ChunkTransformerConfig, UViTConfig
+]

@@ -9,6 +9,7 @@ from neuralsde.config import (
     ImageConfig,
     MLPConfig,
     UNet1DConfig,
+    UViTConfig,
 )
 from neuralsde.nets.chunk_transformer import ChunkTransformer
 from neuralsde.nets.encoded import EncodedMLP
@@ -16,6 +17,7 @@ from neuralsde.nets.history import HistoryMLP
 from neuralsde.nets.images import ImageMLP
 from neuralsde.nets.mlp import MLP
 from neuralsde.nets.unet1d import UNet1D
+from neuralsde.nets.uvit import UViT
 
 NETS: dict[type, type[nn.Module]] = {
     MLPConfig: MLP,
@@ -24,7 +26,8 @@ NETS: dict[type, type[nn.Module]] = {
     ImageConfig: ImageMLP,
     UNet1DConfig: UNet1D,
     ChunkTransformerConfig: ChunkTransformer,
+    UViTConfig: UViT,
 }
 """The backbone of each config."""
 
-__all__ = ["MLP", "NETS", "ChunkTransformer", "EncodedMLP", "HistoryMLP", "ImageMLP", "UNet1D"]
+__all__ = ["MLP", "NETS", "ChunkTransformer", "EncodedMLP", "HistoryMLP", "ImageMLP", "UNet1D", "UViT"]

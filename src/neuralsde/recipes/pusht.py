@@ -33,7 +33,7 @@ from neuralsde.config import (
 REPORTED = 100_000
 """First seed of the episodes that are reported."""
 TRAIN = TrainConfig(steps=30_000, batch_size=1_024, lr=1e-3, ema=0.999, precision="tf32", checkpoint_every=10_000)
-NET = EncodedConfig(width=512, depth=3, memory=256, step_width=256, step_depth=2, dropout=0.3)
+NET = MLPConfig(width=512, depth=3, dropout=0.3)
 SAMPLER = Sampler(pull=10.0, diffusion=0.7)
 """One data step removes what lies off the data; seven tenths of the learned noise."""
 
@@ -76,8 +76,7 @@ def rectified_flow() -> Experiment:
 def behaviour_cloning() -> Experiment:
     """Plain regression of the next actions."""
     run = neural_sde()
-    net = MLPConfig(width=512, depth=3, dropout=0.3)
-    model = NeuralSDEConfig(net=net, normalise="min_max", tau="start", noise=0.0, diffusion=False, denoiser=False)
+    model = NeuralSDEConfig(net=NET, normalise="min_max", tau="start", noise=0.0, diffusion=False, denoiser=False)
     task = replace(_with_policy(run, form="chunk"), variants=())
     return replace(run, name="pusht-behaviour-cloning", task=task, model=model)
 
@@ -101,9 +100,7 @@ def paper() -> Experiment:
     """The paper's state: the pose that is seen and the action together, moved on blindly."""
     run = neural_sde()
     task = replace(_with_policy(run, form="state", history=1), observation="pose", variants=())
-    model = NeuralSDEConfig(
-        net=MLPConfig(width=512, depth=3, dropout=0.3), shared=True, normalise="min_max", noise=0.1, sampler=SAMPLER
-    )
+    model = NeuralSDEConfig(net=NET, shared=True, normalise="min_max", noise=0.1, sampler=SAMPLER)
     return replace(run, name="pusht-paper", task=task, model=model)
 
 
@@ -156,6 +153,9 @@ def comparison() -> dict[str, Experiment]:
         "NSDE, likelihood loss": _changed(ours, flow_loss="nll"),
         "NSDE, uniform τ, no balance": _changed(ours, tau="uniform", sampler=replace(SAMPLER, balance=0.0)),
         "NSDE, three nets": _changed(ours, shared=False),
+        "NSDE, context encoded once": _changed(
+            ours, net=EncodedConfig(width=512, depth=6, memory=256, step_width=384, step_depth=2, dropout=0.3)
+        ),
         "NSDE, pose": replace(plain, task=replace(plain.task, observation="pose")),
         "NSDE, image": image(),
         "NSDE, the paper's state": paper(),

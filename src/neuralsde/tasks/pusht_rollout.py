@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -289,7 +288,7 @@ def _share_out(batches: list[list[int]], job: tuple[Any, ...], num_workers: int,
             process = context.Process(target=_work, args=(theirs, job), daemon=True)
             try:
                 process.start()
-            except (AttributeError, TypeError, pickle.PicklingError) as error:
+            except Exception as error:  # of several kinds, where something cannot be pickled
                 raise ValueError(
                     f"`make` cannot be sent to a worker: {error}. Use a function or functools.partial at the top of a "
                     "module, or num_workers=1."

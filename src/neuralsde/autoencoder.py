@@ -1,0 +1,100 @@
+"""Frames as small grids of latents, in which video is learned.
+
+An `Autoencoder` trains in the one loop, on frames that are the states of `Trajectories` (values 0 to 1). Then it is frozen:
+`encode` gives latents of mean 0 and variance 1 per channel, `decode` frames. What the decoder cannot draw sharply it blurs in
+every frame alike; `decode_after` therefore adds only the *change* of the decoded frame to a frame that is known.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from neuralsde.config import AutoencoderConfig
+from neuralsde.nets.convolutional import sampled
+from neuralsde.noise import Noise
+from neuralsde.scale import Scale
+from neuralsde.sequence import Condition, SequenceModel, Transition, evaluating
+from neuralsde.solvers import Step
+
+BATCH = 512
+"""Frames at once in `encode` and `decode`."""
+
+
+class Autoencoder(SequenceModel):
+    """Encoder and decoder, learned by the squared and the absolute error of the frame and a small pull to unit Gaussians."""
+
+    kind: ClassVar[str] = "Autoencoder"
+    config: AutoencoderConfig
+    shift: Tensor
+    spread: Tensor
+
+    def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: AutoencoderConfig) -> None:
+        super().__init__(scale, config)
+        if sorted(nets) != ["decoder", "encoder"]:
+            raise ValueError(f"`nets` must hold ['decoder', 'encoder']. Got {sorted(nets)}.")
+        _channels, *size = scale.shape
+        if any(n % config.net.down for n in size):
+            raise ValueError(
+                f"Height and width must be multiples of `down`={config.net.down}. Got frames of shape {scale.shape}. Resize them."
+            )
+        self.nets = nn.ModuleDict(nets)
+        self.latent_shape = (config.net.latent, *(n // config.net.down for n in size))
+        self.register_buffer("shift", torch.zeros(config.net.latent, 1, 1))
+        self.register_buffer("spread", torch.ones(config.net.latent, 1, 1))
+
+    def fit_bounds(self, pairs: Transition) -> None:
+        """Refuse frames that are not in [0, 1]."""
+        low, high = float(pairs.next.min()), float(pairs.next.max())
+        if low < 0 or high > 1:
+            raise ValueError(f"Frames must have values from 0 to 1. Got {low:g} to {high:g}. Divide bytes by 255.")
+
+    def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
+        frames = batch.next
+        z, divergence = sampled(self.nets["encoder"](2 * frames - 1).float(), noise.normal(0, self.latent_shape))
+        error = self.nets["decoder"](z).float() - (2 * frames - 1)
+        return {"frames": (error**2 + 0.1 * error.abs()).mean(), "divergence": self.config.kl * divergence.mean()}
+
+    def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
+        raise ValueError("An Autoencoder draws no paths. Encode the frames, and learn their latents.")
+
+    @torch.no_grad()
+    def fit_latents(self, frames: Float[Tensor, "N C H W"]) -> None:
+        """Set the units of latents: those of these frames have mean 0 and variance 1 per channel."""
+        self.shift.zero_()
+        self.spread.fill_(1.0)
+        z = self.encode(frames).double()
+        self.shift.copy_(z.mean((0, 2, 3))[:, None, None])
+        self.spread.copy_(z.std((0, 2, 3))[:, None, None].clamp(min=1e-6))
+
+    @torch.no_grad()
+    def encode(self, frames: Float[Tensor, "N C H W"]) -> Float[Tensor, "N K h w"]:
+        """Latents of frames, on the model's device."""
+        if tuple(frames.shape[1:]) != self.scale.shape:
+            raise ValueError(f"`frames` must have shape (N, {self.scale.shape}). Got {tuple(frames.shape)}.")
+        with evaluating(self):
+            parts = [self.nets["encoder"](2 * x.to(self.shift.device) - 1).float() for x in frames.split(BATCH)]
+        return (torch.cat(parts).chunk(2, dim=1)[0] - self.shift) / self.spread
+
+    @torch.no_grad()
+    def decode(self, latents: Float[Tensor, "N K h w"]) -> Float[Tensor, "N C H W"]:
+        """Frames of latents, within [0, 1]."""
+        return self._drawn(latents).clamp(0, 1)
+
+    @torch.no_grad()
+    def decode_after(
+        self,
+        latents: Float[Tensor, "N K h w"],
+        known: Float[Tensor, "N C H W"],
+        known_latents: Float[Tensor, "N K h w"],
+    ) -> Float[Tensor, "N C H W"]:
+        """Frames of latents that follow known ones: what changed in the decoded frame, added to the known one."""
+        return (known.to(self.shift.device) + self._drawn(latents) - self._drawn(known_latents)).clamp(0, 1)
+
+    def _drawn(self, latents: Tensor) -> Tensor:
+        raw = latents.to(self.shift.device) * self.spread + self.shift
+        with evaluating(self):
+            return torch.cat([0.5 * (self.nets["decoder"](z).float() + 1) for z in raw.split(BATCH)])

@@ -1,0 +1,94 @@
+"""U-ViT (Bao et al., CVPR 2023): a transformer over the places of an image, with long skips from its first half to its second.
+
+Every place of the state (a latent pixel, or a patch of them) is a token: its channels over all slots, side by side. What the
+state does not hold (the generation time of a baseline, a context) is one more token.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from neuralsde.config import UViTConfig
+from neuralsde.nets.attention import Layer, positions
+
+
+class UViT(nn.Module):
+    """Images or latents (C, h, w) in, fields of that shape out (0 at the start of training)."""
+
+    takes_target: ClassVar[bool] = True
+    """A model that generates a state gives it half-made as one more slot, the newest, and not in the condition."""
+
+    def __init__(
+        self,
+        config: UViTConfig,
+        shape: tuple[int, ...],
+        *,
+        history: int = 1,
+        condition_size: int = 0,
+        num_fields: int = 1,
+        reader: int | None = None,
+    ) -> None:
+        """`reader` is the field, of several, that reads the features without training them."""
+        super().__init__()
+        if len(shape) != 3:
+            raise ValueError(
+                f"A UViTConfig takes states of shape (channels, height, width). Got {tuple(shape)}. Use an MLPConfig."
+            )
+        if shape[1] % config.patch or shape[2] % config.patch:
+            raise ValueError(
+                f"`patch` must divide height and width. Got {config.patch=} for states of shape {tuple(shape)}."
+            )
+        self.shape, self.patch, self.num_fields, self.reader = tuple(shape), config.patch, num_fields, reader
+        self.grid = (shape[1] // config.patch, shape[2] // config.patch)
+        width, size, half = config.width, shape[0] * config.patch**2, config.layers // 2
+        self.inward = nn.Linear(history * size, width)
+        self.rows, self.columns = positions(self.grid[0], width), positions(self.grid[1], width)
+        self.remember = nn.Linear(condition_size, width) if condition_size else None
+
+        def layers(num: int) -> nn.ModuleList:
+            return nn.ModuleList(Layer(width, config.heads, config.dropout, causal=False) for _ in range(num))
+
+        self.down, self.middle, self.up = layers(half), layers(config.layers - 2 * half), layers(half)
+        self.joins = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(half))
+        self.norm = nn.LayerNorm(width)
+        self.outward = nn.Linear(width, num_fields * size)
+        nn.init.zeros_(self.outward.weight)
+        nn.init.zeros_(self.outward.bias)
+
+    def tokens(self, state: Float[Tensor, "B H C h w"]) -> Float[Tensor, "B T K"]:
+        """One token per patch, row by row: its channels over all slots."""
+        (rows, columns), p = self.grid, self.patch
+        cut = state.unflatten(4, (columns, p)).unflatten(3, (rows, p))  # B H C rows p columns p
+        return cut.permute(0, 3, 5, 1, 2, 4, 6).flatten(3).flatten(1, 2)
+
+    def image(self, y: Float[Tensor, "B T K"]) -> Float[Tensor, "B *F"]:
+        """The fields of tokens: the inverse of `tokens`, field by field."""
+        (rows, columns), p = self.grid, self.patch
+        cut = y.unflatten(1, (rows, columns)).unflatten(3, (self.num_fields, self.shape[0], p, p))
+        fields = cut.permute(0, 3, 4, 1, 5, 2, 6).flatten(5, 6).flatten(3, 4)
+        return fields[:, 0] if self.num_fields == 1 else fields
+
+    def forward(
+        self, state: Float[Tensor, "B H C h w"], condition: Float[Tensor, "B K"] | None = None
+    ) -> Float[Tensor, "B *F"]:
+        x = self.inward(self.tokens(state)) + (self.rows[:, None] + self.columns[None]).flatten(0, 1)
+        if self.remember is not None and condition is not None:
+            x = torch.cat([self.remember(condition)[:, None], x], dim=1)
+        kept = []
+        for layer in self.down:
+            x = layer(x)
+            kept.append(x)
+        for layer in self.middle:
+            x = layer(x)
+        for join, layer in zip(self.joins, self.up):
+            x = layer(join(torch.cat([x, kept.pop()], dim=2)))
+        features = self.norm(x[:, -self.grid[0] * self.grid[1] :])
+        y = self.image(self.outward(features))
+        if self.reader is not None and torch.is_grad_enabled() and features.requires_grad and self.training:
+            apart = self.image(self.outward(features.detach()))
+            y = torch.stack([(apart if k == self.reader else y)[:, k] for k in range(y.shape[1])], dim=1)
+        return y
