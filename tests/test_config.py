@@ -75,7 +75,11 @@ def changed(path, value):
         ("model.tau", "middle", r"`model\.tau` must be one of the types .*float.*Got 'middle'"),
         ("model.sampler", 3, r"`model\.sampler` must be a mapping\. Got 3"),
         ("model.sampler.box", "big", r"`model\.sampler\.box` must be one of the types float, NoneType\. Got 'big'"),
-        ("model.kind", "GAN", r"`model\.kind` must be one of \['AutoencoderConfig', 'BETConfig', 'DDIMConfig', .*Got 'GAN'"),
+        (
+            "model.kind",
+            "GAN",
+            r"`model\.kind` must be one of \['AutoencoderConfig', 'BETConfig', 'DDIMConfig', .*Got 'GAN'",
+        ),
         ("train", None, r"`train` must be a mapping\. Got None"),
         ("model.noise", -0.1, r"`noise` must not be negative"),
         ("train.lr", 0.0, "`lr` must be positive"),

@@ -120,8 +120,8 @@ def test_nothing_of_a_bad_file_is_loaded(saved, tmp_path):
     [
         (
             {"kind": "GAN"},
-            r"not from this library: kind='GAN' is none of \['Autoencoder', 'BET', 'DDIM', 'GaussianMLP', 'IBC', 'LSTMGMM', 'NeuralSDE', "
-            r"'PFI', 'RectifiedFlow'\]",
+            r"not from this library: kind='GAN' is none of \['Autoencoder', 'BET', 'DDIM', 'GaussianMLP', 'IBC', 'LSTMGMM', "
+            r"'NeuralSDE', 'PFI', 'RectifiedFlow'\]",
         ),
         ({"kind": None}, "not from this library"),
         ({"format": 2}, r"has format 2, this version reads 1\. Install a newer neuralsde"),

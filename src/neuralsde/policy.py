@@ -195,9 +195,7 @@ class SDEPolicy:
         if self.config.form != "chunk":
             start = start if context is not None else np.concatenate([self.seen[-1], start], 1)
             begin = max(0.0, self.dt - self.control_dt)
-            path = self.model.sample(
-                start, np.concatenate([[begin], times]), context=context, rng=keys
-            )
+            path = self.model.sample(start, np.concatenate([[begin], times]), context=context, rng=keys)
             plan = path[:, 0, 1:, -self.num_actions :].cpu().numpy()
         else:
             held = np.repeat(start[:, None], self.config.horizon, 1)

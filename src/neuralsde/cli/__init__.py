@@ -35,7 +35,7 @@ usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
   evaluate MODEL      how good forecasts of a table are, or a policy in simulation, or a finished run
   compare TASK        all methods and seeds of a task into one results file
   plot RUN            a figure of a finished run
-  data pusht          demonstrations of a task, downloaded or from files of yours, into one file
+  data NAME           demonstrations or videos, downloaded or from files of yours, checked and ready to use
 
   --version           print the version
 """
