@@ -133,10 +133,11 @@ def comparison() -> dict[str, Experiment]:
     """Every row of the results table: the method, its rivals, and its ablations."""
     ours = neural_sde()
     plain = replace(ours, task=replace(ours.task, variants=()))
+    # Other ways to run the same weights
     chunks = tuple(Variant(name=f"chunk {k}", chunk=k) for k in (1, 2, 4, 6, 12, 16))
-    noises = tuple(Variant(name=f"noise of paths × {k:g}", diffusion=k) for k in (0.0, 0.5, 1.0))
+    noises = tuple(Variant(name=f"{k:g} of the learned noise", diffusion=k) for k in (0.0, 0.5, 1.0))
     rows = {
-        "NSDE": ours,
+        "NSDE": replace(ours, task=replace(ours.task, variants=(*ROBUSTNESS, *chunks, *noises))),
         "NSDE, 90 demonstrations": replace(plain, task=replace(plain.task, num_demonstrations=90)),
         "Diffusion Policy, U-Net": diffusion_policy(),
         "Diffusion Policy, transformer": diffusion_transformer(),
@@ -145,7 +146,6 @@ def comparison() -> dict[str, Experiment]:
         "LSTM-GMM": lstm_gmm(),
         "IBC": ibc(),
         "BET": bet(),
-        "NSDE, chunks and noise": replace(plain, task=replace(plain.task, variants=(*chunks, *noises))),
         "NSDE without denoiser": _changed(ours, denoiser=False, sampler=replace(SAMPLER, pull=0.0)),
         "NSDE without diffusion": _changed(ours, diffusion=False),
         "NSDE without input noise": _changed(ours, noise=0.0, denoiser=False, sampler=replace(SAMPLER, pull=0.0)),
