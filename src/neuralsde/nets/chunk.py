@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from neuralsde.nets.fields import read_fields, zero_linear
 
 
 class ChunkNet(nn.Module):
@@ -40,17 +41,11 @@ class ChunkNet(nn.Module):
 
     def end_at_zero(self, width: int) -> None:
         """The last layer: fields are 0 at the start of training."""
-        self.outward = nn.Linear(width, self.num_fields * self.num_features)
-        nn.init.zeros_(self.outward.weight)
-        nn.init.zeros_(self.outward.bias)
+        self.outward = zero_linear(width, self.num_fields * self.num_features)
 
     def read_out(self, features: Float[Tensor, "B L W"]) -> Float[Tensor, "B *F"]:
         """The fields; the `reader` does not train the features it reads."""
-        y = self._fields(self.outward(features))
-        if self.reader is not None and torch.is_grad_enabled() and features.requires_grad and self.training:
-            apart = self._fields(self.outward(features.detach()))
-            y = torch.stack([(apart if k == self.reader else y)[:, k] for k in range(y.shape[1])], dim=1)
-        return y
+        return read_fields(self, features, self._fields, self.reader)
 
     def _fields(self, y: Tensor) -> Tensor:
         return y if self.num_fields == 1 else y.unflatten(2, (self.num_fields, -1)).transpose(1, 2)

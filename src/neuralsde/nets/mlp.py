@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.config import MLPConfig
+from neuralsde.nets.fields import read_fields, zero_linear
 
 
 class Block(nn.Module):
@@ -48,9 +49,7 @@ class MLP(nn.Module):
         self.inward = nn.Linear(size * history + condition_size, config.width)
         self.blocks = nn.Sequential(*(Block(config.width, config.dropout) for _ in range(config.depth)))
         self.norm = nn.LayerNorm(config.width)
-        self.outward = nn.Linear(config.width, math.prod(self.fields))
-        nn.init.zeros_(self.outward.weight)
-        nn.init.zeros_(self.outward.bias)
+        self.outward = zero_linear(config.width, math.prod(self.fields))
 
     def forward(
         self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
@@ -59,8 +58,4 @@ class MLP(nn.Module):
         if condition is not None:
             x = torch.cat([x, condition], dim=1)
         features = self.norm(self.blocks(self.inward(x)))
-        y = self.outward(features).reshape(len(state), *self.fields)
-        if self.reader is not None and torch.is_grad_enabled() and features.requires_grad and self.training:
-            apart = self.outward(features.detach()).reshape(y.shape)
-            y = torch.stack([(apart if k == self.reader else y)[:, k] for k in range(y.shape[1])], dim=1)
-        return y
+        return read_fields(self, features, lambda y: y.reshape(len(state), *self.fields), self.reader)

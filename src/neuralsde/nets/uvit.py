@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from neuralsde.config import UViTConfig
 from neuralsde.nets.attention import Layer, positions
+from neuralsde.nets.fields import read_fields, zero_linear
 
 
 class UViT(nn.Module):
@@ -55,9 +56,7 @@ class UViT(nn.Module):
         self.down, self.middle, self.up = layers(half), layers(config.layers - 2 * half), layers(half)
         self.joins = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(half))
         self.norm = nn.LayerNorm(width)
-        self.outward = nn.Linear(width, num_fields * size)
-        nn.init.zeros_(self.outward.weight)
-        nn.init.zeros_(self.outward.bias)
+        self.outward = zero_linear(width, num_fields * size)
 
     def tokens(self, state: Float[Tensor, "B H C h w"]) -> Float[Tensor, "B T K"]:
         """One token per patch, row by row: its channels over all slots."""
@@ -87,8 +86,4 @@ class UViT(nn.Module):
         for join, layer in zip(self.joins, self.up):
             x = layer(join(torch.cat([x, kept.pop()], dim=2)))
         features = self.norm(x[:, -self.grid[0] * self.grid[1] :])
-        y = self.image(self.outward(features))
-        if self.reader is not None and torch.is_grad_enabled() and features.requires_grad and self.training:
-            apart = self.image(self.outward(features.detach()))
-            y = torch.stack([(apart if k == self.reader else y)[:, k] for k in range(y.shape[1])], dim=1)
-        return y
+        return read_fields(self, features, self.image, self.reader)
