@@ -129,7 +129,7 @@ def _variant(row: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _is_ablation(label: str) -> bool:
-    return label.startswith("NSDE") and label != "NSDE" and "demonstrations" not in label
+    return label.startswith("NSDE") and label != "NSDE" and "demonstrations" not in label and "CPU" not in label
 
 
 def pusht_methods(values: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "ou-interpolated": known_sdes.interpolated,
     "ou-paper": known_sdes.paper,
     "pusht": pusht.neural_sde,
+    "pusht-cpu": pusht.on_cpu,
     "pusht-diffusion-policy": pusht.diffusion_policy,
     "pusht-diffusion-transformer": pusht.diffusion_transformer,
     "pusht-rectified-flow": pusht.rectified_flow,
