@@ -286,7 +286,7 @@ def test_tables_show_methods_worlds_and_ablations():
                 **base, **{"DDPM-100: score": 0.9, "DDPM-100: success": 0.4}, **worlds
             ),
             "BET": {},
-            "NSDE, chunks and noise": summarised(**base, **{"chunk 4: score": 0.7, "chunk 4: success": 0.2}),
+            "NSDE, new": summarised(**base, **{"chunk 4: score": 0.7, "chunk 4: success": 0.2}),
         },
         "latency": {
             "rows": {
@@ -301,20 +301,22 @@ def test_tables_show_methods_worlds_and_ablations():
     assert cells(methods, "Diffusion Policy, U-Net, DDPM-100")[:2] == ["0.910 ± 0.025", "0.410 ± 0.025"]
     assert cells(methods, "BET") == ["not measured", "–", "1.00 M", "1", "1.25 per action", "–", "–", "–"]
     assert cells(methods, "IBC")[0] == "not measured"  # not in the file at all
-    assert [line.split("|")[1].strip() for line in methods.splitlines()[2:]] == [
-        label
-        for name, row in comparison().items()
-        if name == "NSDE" or not name.startswith("NSDE") or "demonstrations" in name
-        for label in [name, *(f"{name}, {v.name}" for v in row.task.variants if v not in ROBUSTNESS)]
+    shown = [line.split("|")[1].strip() for table in (methods, ablations) for line in table.splitlines()[2:]]
+    planned = [
+        f"{name}, {v.name}" for name, row in comparison().items() for v in row.task.variants if v not in ROBUSTNESS
     ]
+    assert sorted(shown) == sorted(
+        [*comparison(), *planned, "NSDE, new", "NSDE, new, chunk 4", "NSDE"]
+    )  # ours is in both
     assert robustness.splitlines()[0] == (
         "| world | NSDE: score | NSDE: success | Diffusion Policy, U-Net: score | Diffusion Policy, U-Net: success |"
     )
     assert cells(robustness, "as in training")[::2] == [half, half]
     assert cells(robustness, "noise 1 %") == ["0.810 ± 0.025", "0.310 ± 0.025"] * 2
     assert cells(ablations, "NSDE")[0] == half and cells(ablations, "NSDE without denoiser")[0] == "not measured"
-    assert cells(ablations, "NSDE, chunks and noise, chunk 4") == ["0.710 ± 0.025", "0.210 ± 0.025", "3 × 500"]
-    assert result_tables.pusht_robustness({"summary": {}}) == ""
+    assert cells(ablations, "NSDE, new, chunk 4") == ["0.710 ± 0.025", "0.210 ± 0.025", "3 × 500"]
+    nothing = result_tables.pusht_robustness({"summary": {}})
+    assert cells(nothing, "5 Hz") == ["not measured", "–"] * 2
 
 
 def test_runs_with_other_scores_are_summarised_by_what_they_have():

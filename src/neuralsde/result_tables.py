@@ -94,8 +94,7 @@ def lost_episodes(failures: list[dict[str, str]]) -> list[str]:
 
 def pusht(values: Mapping[str, Any]) -> str:
     """Methods; robustness; ablations. `values["latency"]`, if there, is the file of benchmarks/pusht_latency.py."""
-    parts = [pusht_methods(values), pusht_robustness(values), pusht_ablations(values)]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join([pusht_methods(values), pusht_robustness(values), pusht_ablations(values)])
 
 
 def _pusht_rows(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -160,10 +159,12 @@ def pusht_methods(values: Mapping[str, Any]) -> str:
 
 def pusht_robustness(values: Mapping[str, Any]) -> str:
     """Harder worlds: the methods that were run in them side by side, without any retraining."""
+    from neuralsde.recipes.pusht import comparison
+
     worlds = _worlds()
-    rows = {label: row for label, row in values["summary"].items() if any(f"{world}: score" in row for world in worlds)}
-    if not rows:
-        return ""
+    planned = [label for label, row in comparison().items() if any(v.name in worlds for v in row.task.variants)]
+    measured = [k for k, row in values["summary"].items() if any(f"{world}: score" in row for world in worlds)]
+    rows = {label: values["summary"].get(label) or {} for label in dict.fromkeys([*planned, *measured])}
     head = [f"{label}: {figure}" for label in rows for figure in ("score", "success")]
     lines = [f"| world | {' | '.join(head)} |", "|---" * (1 + len(head)) + "|"]
     for world in ["as in training", *worlds]:
