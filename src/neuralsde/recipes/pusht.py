@@ -43,8 +43,7 @@ def neural_sde() -> Experiment:
     model = NeuralSDEConfig(
         net=NET, shared=True, normalise="min_max", time_input=True, tau="start", noise=0.1, sampler=SAMPLER
     )
-    task = PushTConfig(first_seed=REPORTED, variants=ROBUSTNESS)
-    return Experiment(name="pusht", task=task, model=model, train=TRAIN)
+    return Experiment(name="pusht", task=PushTConfig(), model=model, train=TRAIN)
 
 
 def on_cpu() -> Experiment:
@@ -52,15 +51,14 @@ def on_cpu() -> Experiment:
     run = neural_sde()
     model: Any = replace(run.model, net=replace(NET, dropout=0.2))
     train = replace(TRAIN, steps=14_000, batch_size=512, ema=0.998, precision="no", cpu=True)
-    return replace(run, name="pusht-cpu", task=replace(run.task, variants=()), model=model, train=train)
+    return replace(run, name="pusht-cpu", model=model, train=train)
 
 
 def diffusion_policy() -> Experiment:
     """Diffusion Policy with its 1-D U-Net, 10 DDIM steps. The paper: 0.95."""
     run = neural_sde()
     model = DDIMConfig(net=UNet1DConfig(), normalise="min_max", num_train_timesteps=100, num_steps=10)
-    ddpm = Variant(name="DDPM-100", generation="ddpm")
-    task = replace(_with_policy(run, form="chunk"), variants=(ddpm, *ROBUSTNESS))
+    task = _with_policy(run, form="chunk")
     train = replace(TRAIN, steps=30_000, batch_size=256, lr=1e-4, ema=0.999, weight_decay=1e-6)
     return replace(run, name="pusht-diffusion-policy", task=task, model=model, train=train)
 
@@ -69,23 +67,22 @@ def diffusion_transformer() -> Experiment:
     """Diffusion Policy with a transformer, 10 DDIM steps. The paper: 0.95."""
     run = diffusion_policy()
     model: Any = replace(run.model, net=ChunkTransformerConfig())  # type: ignore[arg-type]
-    task = replace(run.task, variants=(Variant(name="DDPM-100", generation="ddpm"),))
     train = replace(run.train, lr=3e-4, weight_decay=1e-3)
-    return replace(run, name="pusht-diffusion-transformer", task=task, model=model, train=train)
+    return replace(run, name="pusht-diffusion-transformer", model=model, train=train)
 
 
 def rectified_flow() -> Experiment:
     """A Rectified-Flow policy with the U-Net of Diffusion Policy, 10 steps."""
     run = diffusion_policy()
     model = RectifiedFlowConfig(net=UNet1DConfig(), normalise="min_max", num_steps=10)
-    return replace(run, name="pusht-rectified-flow", task=replace(run.task, variants=()), model=model)
+    return replace(run, name="pusht-rectified-flow", model=model)
 
 
 def behaviour_cloning() -> Experiment:
     """Plain regression of the next actions."""
     run = neural_sde()
     model = NeuralSDEConfig(net=NET, normalise="min_max", tau="start", noise=0.0, diffusion=False, denoiser=False)
-    task = replace(_with_policy(run, form="chunk"), variants=())
+    task = _with_policy(run, form="chunk")
     return replace(run, name="pusht-behaviour-cloning", task=task, model=model)
 
 
@@ -107,7 +104,7 @@ def bet() -> Experiment:
 def paper() -> Experiment:
     """The paper's state: the pose that is seen and the action together, moved on blindly."""
     run = neural_sde()
-    task = replace(_with_policy(run, form="state", history=1), observation="pose", variants=())
+    task = replace(_with_policy(run, form="state", history=1), observation="pose")
     model = NeuralSDEConfig(net=NET, shared=True, normalise="min_max", noise=0.1, sampler=SAMPLER)
     return replace(run, name="pusht-paper", task=task, model=model)
 
@@ -115,7 +112,7 @@ def paper() -> Experiment:
 def image() -> Experiment:
     """The SDE over the action path, given the last two 96 × 96 images and places of the agent. Not measured yet."""
     run = neural_sde()
-    task = replace(_with_policy(run, history=2, horizon=16, chunk=8), observation="image", variants=())
+    task = replace(_with_policy(run, history=2, horizon=16, chunk=8), observation="image")
     model: Any = replace(run.model, net=ImageConfig(dropout=0.2))  # type: ignore[arg-type]
     train = replace(TRAIN, steps=20_000, batch_size=256, lr=3e-4)
     return replace(run, name="pusht-image", task=task, model=model, train=train)
@@ -130,24 +127,22 @@ def _one_by_one(name: str, model: Any, num_observations: int) -> Experiment:
     run = neural_sde()
     policy = PolicyConfig(history=num_observations, horizon=1, chunk=1, first_action=(0, 1))
     train = replace(TRAIN, batch_size=512, lr=3e-4)
-    return replace(run, name=name, task=replace(run.task, policy=policy, variants=()), model=model, train=train)
+    return replace(run, name=name, task=replace(run.task, policy=policy), model=model, train=train)
 
 
 def _changed(run: Experiment, **settings: Any) -> Experiment:
-    return replace(run, task=replace(run.task, variants=()), model=replace(run.model, **settings))
+    return replace(run, model=replace(run.model, **settings))
 
 
 def comparison() -> dict[str, Experiment]:
     """Every row of the results table: the method, its rivals, and its ablations."""
     ours = neural_sde()
-    plain = replace(ours, task=replace(ours.task, variants=()))
-    # Other ways to run the same weights
     chunks = tuple(Variant(name=f"chunk {k}", chunk=k) for k in (1, 2, 4, 6, 12, 16))
     noises = tuple(Variant(name=f"{k:g} of the learned noise", diffusion=k) for k in (0.0, 0.5, 1.0))
     rows = {
-        "NSDE": replace(ours, task=replace(ours.task, variants=(*ROBUSTNESS, *chunks, *noises))),
+        "NSDE": ours,
         "NSDE, trained on a CPU": on_cpu(),
-        "NSDE, 90 demonstrations": replace(plain, task=replace(plain.task, num_demonstrations=90)),
+        "NSDE, 90 demonstrations": replace(ours, task=replace(ours.task, num_demonstrations=90)),
         "Diffusion Policy, U-Net": diffusion_policy(),
         "Diffusion Policy, transformer": diffusion_transformer(),
         "Rectified Flow policy": rectified_flow(),
@@ -165,10 +160,20 @@ def comparison() -> dict[str, Experiment]:
         "NSDE, context encoded once": _changed(
             ours, net=EncodedConfig(width=512, depth=6, memory=256, step_width=384, step_depth=2, dropout=0.3)
         ),
-        "NSDE, pose": replace(plain, task=replace(plain.task, observation="pose")),
+        "NSDE, pose": replace(ours, task=replace(ours.task, observation="pose")),
         "NSDE, image": image(),
         "NSDE, the paper's state": paper(),
     }
     for k in (1, 3, 4):
-        rows[f"NSDE, {k} observation{'s' if k > 1 else ''}"] = replace(plain, task=_with_policy(plain, history=k))
-    return rows
+        rows[f"NSDE, {k} observation{'s' if k > 1 else ''}"] = replace(ours, task=_with_policy(ours, history=k))
+    # Other ways to run the same weights, and harder worlds
+    ddpm = Variant(name="DDPM-100", generation="ddpm")
+    variants: dict[str, tuple[Variant, ...]] = {
+        "NSDE": (*ROBUSTNESS, *chunks, *noises),
+        "Diffusion Policy, U-Net": (ddpm, *ROBUSTNESS),
+        "Diffusion Policy, transformer": (ddpm,),
+    }
+    return {
+        label: replace(run, task=replace(run.task, first_seed=REPORTED, variants=variants.get(label, ())))
+        for label, run in rows.items()
+    }
