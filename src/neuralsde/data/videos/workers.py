@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -103,7 +104,8 @@ class _Workers:
             worker.wait()
             for pipe in (worker.stdin, worker.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(BrokenPipeError):  # what it was still to be told
+                        pipe.close()
 
 
 def _ask(worker: subprocess.Popen[str], line: str) -> str | None:
