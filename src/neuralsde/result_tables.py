@@ -197,7 +197,8 @@ def _milliseconds(timed: Mapping[str, Any], device: str) -> str:
     if device not in timed:
         return "–"
     unit = "" if timed["num_actions"] > 1 else " per action"
-    return f"{timed[device]['p50_ms']:,.3g}{unit}"
+    value = timed[device]["p50_ms"]
+    return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + unit
 
 
 TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
