@@ -22,7 +22,7 @@ from neuralsde.files import writable_folder
 from neuralsde.metrics.forecast import student_t
 from neuralsde.records import from_dict, to_dict
 
-COUNTS = ("num_paths", "num_forecasts", "num_episodes", "parameters")
+COUNTS = ("num_paths", "num_forecasts", "num_episodes", "num_clips", "num_frames", "parameters")
 """Scores that are sizes, the same for every seed."""
 
 

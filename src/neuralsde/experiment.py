@@ -17,16 +17,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.config import BranchingConfig, Experiment, KnownSDEConfig, PushTConfig
+from neuralsde.config import BranchingConfig, Experiment, FramesConfig, KnownSDEConfig, PushTConfig, VideoConfig
 from neuralsde.files import writable_folder
 from neuralsde.models import build, load
 from neuralsde.records import save_yaml, to_dict
 from neuralsde.sequence import SequenceModel
-from neuralsde.tasks import branching, known_sdes, pusht
+from neuralsde.tasks import branching, frames, known_sdes, pusht, video
 from neuralsde.train import fit
 
-TASKS: dict[type, Any] = {BranchingConfig: branching, KnownSDEConfig: known_sdes, PushTConfig: pusht}
-"""Modules with `data(config, seed)`, `assess(model, config, seed=…)` and, if a model is to act, `policy(model, config)`."""
+TASKS: dict[type, Any] = {
+    BranchingConfig: branching,
+    KnownSDEConfig: known_sdes,
+    PushTConfig: pusht,
+    FramesConfig: frames,
+    VideoConfig: video,
+}
+"""Modules with `data(config, seed)`, `assess(model, config, seed=…)` and, if a model is to act, `policy(model, config)`, or, if
+training does not end it, `finish(model, config)`."""
 NUM_KEPT = 200
 """Scored paths kept in the run folder."""
 
@@ -77,7 +84,8 @@ def _cpu() -> str:
 
 def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *, resume: bool = False) -> Outcome:
     """Train and score one experiment; with `run_dir`, leave config.yaml, metrics, checkpoints, the model and results.json."""
-    if experiment.model.history != 1:
+    task = TASKS[type(experiment.task)]
+    if experiment.model.history != 1 and not hasattr(task, "STARTS_FROM_HISTORY"):
         raise ValueError(f"This task starts from one state: `history` must be 1. Got {experiment.model.history}.")
     folder = None if run_dir is None else writable_folder(run_dir)
     if folder is not None:
@@ -85,12 +93,14 @@ def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *
             raise ValueError(f"{folder} already holds a run. Pass --resume to go on with it, or another --output.")
         if not (folder / "checkpoints").exists():  # a resumed run keeps its record: fit may yet refuse the changes
             save_yaml(experiment, folder / "config.yaml")
-    task = TASKS[type(experiment.task)]
     data = task.data(experiment.task, experiment.train.seed)
-    model = build(experiment.model, data.transitions(lag=experiment.task.lag), seed=experiment.train.seed)
+    pairs = data.transitions(lag=experiment.task.lag, history=experiment.model.history)
+    model = build(experiment.model, pairs, seed=experiment.train.seed)
     began = time.perf_counter()
     fit(model, data, config=experiment.train, run_dir=folder, resume=resume)
     seconds = time.perf_counter() - began
+    if hasattr(task, "finish"):
+        model = task.finish(model, experiment.task)
     if folder is not None:
         kept = task.policy(model, experiment.task) if hasattr(task, "policy") else model
         kept.save_pretrained(folder / "model")

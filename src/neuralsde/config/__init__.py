@@ -45,6 +45,7 @@ from neuralsde.config.tasks import (
     Variant,
 )
 from neuralsde.config.train import TrainConfig
+from neuralsde.config.video import ClipsConfig, FramesConfig, VideoConfig
 
 __all__ = [
     "ROBUSTNESS",
@@ -52,10 +53,12 @@ __all__ = [
     "BETConfig",
     "BranchingConfig",
     "ChunkTransformerConfig",
+    "ClipsConfig",
     "ConvConfig",
     "DDIMConfig",
     "EncodedConfig",
     "Experiment",
+    "FramesConfig",
     "GPTConfig",
     "GaussianConfig",
     "HistoryConfig",
@@ -82,4 +85,5 @@ __all__ = [
     "UNet1DConfig",
     "UViTConfig",
     "Variant",
+    "VideoConfig",
 ]

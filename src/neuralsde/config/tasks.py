@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 from neuralsde.config.models import ModelConfig
 from neuralsde.config.policy import PolicyConfig
 from neuralsde.config.train import TrainConfig
+from neuralsde.config.video import FramesConfig, VideoConfig
 from neuralsde.records import Choice, check, check_choices
 
 
@@ -138,7 +139,7 @@ class PushTConfig(Choice):
 if TYPE_CHECKING:
     TaskConfig = Any  # which one it is, only its recipe and its task know
 else:
-    TaskConfig = Union[BranchingConfig, KnownSDEConfig, PushTConfig]
+    TaskConfig = Union[BranchingConfig, KnownSDEConfig, PushTConfig, FramesConfig, VideoConfig]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neuralsde.config import Experiment
-from neuralsde.recipes import branching, known_sdes, pusht
+from neuralsde.recipes import branching, known_sdes, pusht, video
 
 RECIPES: dict[str, Callable[[], Experiment]] = {
     "branching": branching.neural_sde,
@@ -29,6 +29,11 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "pusht-bet": pusht.bet,
     "pusht-image": pusht.image,
     "pusht-paper": pusht.paper,
+    "collisions-autoencoder": video.autoencoder,
+    "collisions": video.neural_sde,
+    "collisions-flow-matching": video.flow_matching,
+    "collisions-pfi": video.pfi,
+    "collisions-regression": video.regression,
 }
 COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
     "branching": branching.comparison,

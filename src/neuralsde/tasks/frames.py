@@ -1,0 +1,52 @@
+"""Frames of video, to train and score an autoencoder: how well it draws frames that it has not seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuralsde.autoencoder import Autoencoder
+from neuralsde.config import FramesConfig
+from neuralsde.metrics.forecast import mean_ci
+from neuralsde.metrics.video import psnr, ssim
+from neuralsde.sequence import SequenceModel
+from neuralsde.tasks.clips import read_clips, shown
+from neuralsde.trajectories import Trajectories
+
+UNITS_FROM = 4_096
+"""Frames by which the units of latents are set."""
+
+
+def _training_frames(config: FramesConfig) -> Tensor:
+    frames = read_clips(config.clips, "train", -(-config.num_frames // config.clips.length))[0].flatten(0, 1)
+    return frames[: config.num_frames]
+
+
+def data(config: FramesConfig, seed: int = 0) -> Trajectories:
+    """All frames as one path: each is the end of a transition, which is all that an autoencoder sees of it."""
+    frames = shown(_training_frames(config))
+    times = torch.arange(len(frames), dtype=torch.float64, device=frames.device)
+    return Trajectories(frames, times, torch.tensor([len(frames)], device=frames.device))
+
+
+def finish(model: SequenceModel, config: FramesConfig) -> SequenceModel:
+    """Set the units of the latents: the last step before an autoencoder is frozen."""
+    assert isinstance(model, Autoencoder)
+    frames = _training_frames(config)
+    model.fit_latents(shown(frames[:: max(1, len(frames) // UNITS_FROM)]))
+    return model
+
+
+def assess(model: SequenceModel, config: FramesConfig, *, seed: int = 0) -> tuple[dict[str, Any], None]:
+    """PSNR and SSIM of frames of the test part: the ceiling of every prediction that is decoded from latents."""
+    assert isinstance(model, Autoencoder)
+    frames = read_clips(config.clips, "test", -(-config.num_test // config.clips.length))[0].flatten(0, 1)
+    truth = shown(frames[: config.num_test]).to(model.shift.device)
+    drawn = model.decode(model.encode(truth))
+    scores: dict[str, Any] = {"num_frames": len(truth), "parameters": sum(p.numel() for p in model.parameters())}
+    for name, score in (("psnr", psnr), ("ssim", ssim)):
+        value = mean_ci(score(drawn[:, None], truth[:, None]).flatten().cpu())
+        scores |= {name: value["mean"], f"{name}_half_width": value["ci95"]}
+    return scores, None
