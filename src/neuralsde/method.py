@@ -154,8 +154,8 @@ class NeuralSDE(GaussianSteps):
             fields = self.read(state, condition, flow=True, diffusion=True)
             return fields["flow"], torch.exp(fields["diffusion"])
         g = torch.exp(self.log_diffusion(state, condition))
-        with torch.no_grad(), evaluating(self.nets):  # the flow has its own loss: g is fitted to the drift it gives
-            return self.drift_and_diffusion(state, condition)[0], g
+        with torch.no_grad(), evaluating(self.nets):  # the drift of f, without g∂g: ripples of g would grow
+            return self.coefficients(state, condition, Sampler(correction="off"), None, correction=False).drift, g
 
     def drift_and_diffusion(self, state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
         sampler = Sampler(correction=self.sampler.correction)
