@@ -86,13 +86,13 @@ class Autoencoder(SequenceModel):
 
     @torch.no_grad()
     def decode_after(
-        self,
-        latents: Float[Tensor, "N K h w"],
-        known: Float[Tensor, "N C H W"],
-        known_latents: Float[Tensor, "N K h w"],
-    ) -> Float[Tensor, "N C H W"]:
-        """Frames of latents that follow known ones: what changed in the decoded frame, added to the known one."""
-        return (known.to(self.shift.device) + self._drawn(latents) - self._drawn(known_latents)).clamp(0, 1)
+        self, latents: Float[Tensor, "N ..."], known: Float[Tensor, "N C H W"], known_latents: Float[Tensor, "N K h w"]
+    ) -> Float[Tensor, "N ..."]:
+        """Frames of latents (N, ..., K, h, w) that follow known ones: what changed in the decoded frame, added to the known."""
+        lead = latents.shape[:-3]
+        still = known.to(self.shift.device) - self._drawn(known_latents)
+        still = still.reshape(len(still), *[1] * (len(lead) - 1), *still.shape[1:])
+        return (self._drawn(latents.flatten(0, -4)).unflatten(0, lead) + still).clamp(0, 1)
 
     def _drawn(self, latents: Tensor) -> Tensor:
         raw = latents.to(self.shift.device) * self.spread + self.shift

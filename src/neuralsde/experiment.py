@@ -33,7 +33,7 @@ TASKS: dict[type, Any] = {
     VideoConfig: video,
 }
 """Modules with `data(config, seed)`, `assess(model, config, seed=…)` and, if a model is to act, `policy(model, config)`, or, if
-training does not end it, `finish(model, config)`."""
+training does not end it, `finish(model, data)`."""
 NUM_KEPT = 200
 """Scored paths kept in the run folder."""
 
@@ -100,7 +100,7 @@ def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *
     fit(model, data, config=experiment.train, run_dir=folder, resume=resume)
     seconds = time.perf_counter() - began
     if hasattr(task, "finish"):
-        model = task.finish(model, experiment.task)
+        model = task.finish(model, data)
     if folder is not None:
         kept = task.policy(model, experiment.task) if hasattr(task, "policy") else model
         kept.save_pretrained(folder / "model")

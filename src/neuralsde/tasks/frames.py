@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from neuralsde.autoencoder import Autoencoder
 from neuralsde.config import FramesConfig
@@ -19,23 +18,18 @@ UNITS_FROM = 4_096
 """Frames by which the units of latents are set."""
 
 
-def _training_frames(config: FramesConfig) -> Tensor:
-    frames = read_clips(config.clips, "train", -(-config.num_frames // config.clips.length))[0].flatten(0, 1)
-    return frames[: config.num_frames]
-
-
 def data(config: FramesConfig, seed: int = 0) -> Trajectories:
     """All frames as one path: each is the end of a transition, which is all that an autoencoder sees of it."""
-    frames = shown(_training_frames(config))
+    clips = read_clips(config.clips, "train", -(-config.num_frames // config.clips.length))[0]
+    frames = shown(clips.flatten(0, 1)[: config.num_frames])
     times = torch.arange(len(frames), dtype=torch.float64, device=frames.device)
     return Trajectories(frames, times, torch.tensor([len(frames)], device=frames.device))
 
 
-def finish(model: SequenceModel, config: FramesConfig) -> SequenceModel:
+def finish(model: SequenceModel, data: Trajectories) -> SequenceModel:
     """Set the units of the latents: the last step before an autoencoder is frozen."""
     assert isinstance(model, Autoencoder)
-    frames = _training_frames(config)
-    model.fit_latents(shown(frames[:: max(1, len(frames) // UNITS_FROM)]))
+    model.fit_latents(data.states[:: max(1, len(data.states) // UNITS_FROM)])
     return model
 
 

@@ -68,14 +68,7 @@ def predict(
     rng = torch.Generator().manual_seed(seed)
     since = (times - times[:, :1])[:, context - 1 :]
     drawn = model.sample(given, since, num_paths=num_paths, sampler=sampler, rng=rng)[:, :, 1:]
-    paths, num = drawn.shape[1:3]
-
-    def repeated(x: Tensor) -> Tensor:
-        return x[:, None, None].expand(-1, paths, num, *x.shape[1:]).flatten(0, 2)
-
-    known = shown(frames[:, context - 1]).to(drawn.device)
-    images = autoencoder.decode_after(drawn.flatten(0, 2), repeated(known), repeated(given[:, -1]))
-    return images.unflatten(0, drawn.shape[:3]), drawn
+    return autoencoder.decode_after(drawn, shown(frames[:, context - 1]), given[:, -1]), drawn
 
 
 def assess(model: SequenceModel, config: VideoConfig, *, seed: int = 0) -> tuple[dict[str, Any], None]:
@@ -97,9 +90,7 @@ def assess(model: SequenceModel, config: VideoConfig, *, seed: int = 0) -> tuple
     def repeated(x: Tensor) -> Tensor:
         return x[:, None].expand(-1, num, *x.shape[1:])
 
-    ceiling = autoencoder.decode_after(
-        true_latents[:, context:].flatten(0, 1), repeated(known).flatten(0, 1), repeated(last).flatten(0, 1)
-    ).unflatten(0, truth.shape[:2])
+    ceiling = autoencoder.decode_after(true_latents[:, context:], known, last)
     shown_by = {"": images[:, 0], "copy: ": repeated(known), "decoder: ": ceiling}
     for prefix, video in shown_by.items():
         for name, score in (("psnr", psnr), ("ssim", ssim)):
