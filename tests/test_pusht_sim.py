@@ -9,7 +9,7 @@ from jaxtyping import TypeCheckError
 pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
 
 from neuralsde.tasks import pusht_sim
-from neuralsde.tasks.pusht_sim import GOAL, PushT, coverage, keypoints, observe, outline, render_states
+from neuralsde.tasks.pusht_sim import GOAL, SIZE, PushT, coverage, keypoints, mirrored, observe, outline, render_states
 
 
 @pytest.fixture
@@ -162,6 +162,40 @@ def test_demonstrations_replay():
         error[:, 4] = (error[:, 4] + math.pi) % (2 * math.pi) - math.pi
         assert np.abs(error[:, :4]).max() < 1e-3
         assert np.abs(error[:, 4]).max() < 1e-5
+
+
+# The mirror
+
+
+def test_the_goal_is_its_own_mirror_image(np_rng):
+    goal = np.array([[0.0, 0.0, *GOAL]])
+    np.testing.assert_allclose(mirrored(goal)[:, 2:], goal[:, 2:])
+    states = some_states(np_rng, 50)
+    np.testing.assert_allclose(coverage(mirrored(states)), coverage(states), atol=1e-9)
+    np.testing.assert_allclose(mirrored(mirrored(states)), states)
+
+
+def test_a_pushed_block_moves_in_the_mirror_as_it_does_before_it(env, np_rng):
+    """Contacts included: the agent goes straight at the block, from many sides."""
+    moved = 0
+    for state in some_states(np_rng, 20):
+        target = np.clip(state[2:4] + np_rng.normal(0, 30, 2), 60, 450)
+        ends = []
+        for start, action in ((state, target), (mirrored(state[None])[0], SIZE - target[::-1])):
+            env.set_state(start)
+            ends.append([env.advance(action) for _ in range(4)][-1])
+        moved += np.abs(ends[0][2:4] - state[2:4]).max() > 1
+        difference = mirrored(ends[0][None])[0] - ends[1]
+        assert np.abs(difference[:4]).max() < 1.0
+        assert abs((difference[4] + math.pi) % (2 * math.pi) - math.pi) < 0.01
+    assert moved >= 5
+
+
+def test_pictures_of_mirrored_states_are_mirrored_pictures(np_rng):
+    states = some_states(np_rng, 4)
+    straight, other = (render_states(s, 96).astype(int) for s in (states, mirrored(states)))
+    turned = straight[:, ::-1, ::-1].swapaxes(1, 2)
+    assert np.abs(turned - other).mean() < 0.25 * np.abs(straight - other).mean()
 
 
 # Disturbances

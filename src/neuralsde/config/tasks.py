@@ -112,6 +112,8 @@ class PushTConfig(Choice):
     """The demonstrations, as `nsde data pusht` leaves them."""
     num_demonstrations: int | None = None
     """Only the first so many; None: all."""
+    mirror: bool = False
+    """Learn from their mirror images too: plane, block and goal are symmetric, so each is a second demonstration."""
     observation: Literal["pose", "keypoints", "image"] = "keypoints"
     """What the policy sees of the state: agent and pose of the block, agent and corners of the block, or agent and picture."""
     policy: PolicyConfig = field(default_factory=lambda: PolicyConfig(first_action=(0, 1)))

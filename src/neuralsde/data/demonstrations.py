@@ -84,6 +84,14 @@ class Demonstrations:
         seen = {name: value[rows] for name, value in self.observations.items()}
         return Demonstrations(seen, self.actions[rows], self.times[rows], self.lengths[np.asarray(episodes)])
 
+    def with_more(self, others: Demonstrations) -> Demonstrations:
+        """These episodes and then the others, of the same observations and actions."""
+        if sorted(self.observations) != sorted(others.observations):
+            raise ValueError(f"Observations differ: {sorted(self.observations)} and {sorted(others.observations)}.")
+        seen = {name: np.concatenate([value, others.observations[name]]) for name, value in self.observations.items()}
+        parts = ((getattr(self, name), getattr(others, name)) for name in ("actions", "times", "lengths"))
+        return Demonstrations(seen, *(np.concatenate(pair) for pair in parts))
+
     def rows_around(self, before: int, after: int) -> np.ndarray:
         """(L, before + after): the rows before each instant, its own and later ones, held within the episode."""
         first = np.repeat(self.starts, self.lengths)[:, None]

@@ -24,7 +24,7 @@ from neuralsde.records import RunError
 from neuralsde.sequence import SequenceModel
 from neuralsde.tasks.pusht_images import demonstration_images
 from neuralsde.tasks.pusht_rollout import Conditions, Rollout, roll_out
-from neuralsde.tasks.pusht_sim import OBSERVATION_SIZE, SIZE, ObservationKind, observe, with_images
+from neuralsde.tasks.pusht_sim import OBSERVATION_SIZE, SIZE, ObservationKind, mirrored, observe, with_images
 from neuralsde.trajectories import Trajectories
 
 DT = 0.1
@@ -37,15 +37,20 @@ def _read(path: str) -> Demonstrations:
 
 
 def demonstrations(config: PushTConfig) -> Demonstrations:
-    """The recorded episodes."""
+    """The recorded episodes, and their mirror images if asked for."""
     if not Path(config.data).exists():
         raise ValueError(f"{config.data} does not exist. `nsde data pusht` makes it; --task.data names another place.")
     demos = _read(str(config.data))
-    if config.num_demonstrations is None:
+    if config.num_demonstrations is not None:
+        if config.num_demonstrations > len(demos):
+            raise ValueError(
+                f"There are {len(demos)} demonstrations. Got num_demonstrations={config.num_demonstrations}."
+            )
+        demos = demos.take(range(config.num_demonstrations))
+    if not config.mirror:
         return demos
-    if config.num_demonstrations > len(demos):
-        raise ValueError(f"There are {len(demos)} demonstrations. Got num_demonstrations={config.num_demonstrations}.")
-    return demos.take(range(config.num_demonstrations))
+    state = mirrored(demos.observations["state"]).astype(np.float32)
+    return demos.with_more(replace(demos, observations={"state": state}, actions=SIZE - demos.actions[:, ::-1]))
 
 
 def data(config: PushTConfig, seed: int = 0) -> Trajectories:
@@ -54,6 +59,9 @@ def data(config: PushTConfig, seed: int = 0) -> Trajectories:
     states = demos.observations["state"]
     if config.observation == "image":
         images = demonstration_images(config.data, _read(str(config.data)).observations["state"])
+        if config.mirror:
+            images = images[: len(states) // 2]
+            images = np.concatenate([images, images[:, ::-1, ::-1].swapaxes(1, 2)])
         return action_paths(demos, with_images(states, images[: len(states)], np.float16), config.policy)
     return action_paths(demos, observe(states, config.observation), config.policy)
 
@@ -72,14 +80,15 @@ def evaluate(
     variant: Variant | None = None,
     num_workers: int = 2,
     progress: bool = False,
+    device: str = "cpu",
 ) -> Rollout:
-    """Episodes of the policy in a folder, one per seed."""
+    """Episodes of the policy in a folder, one per seed; large nets think faster on a `device` like "cuda"."""
     variant = variant or Variant(name="")
     kind = SDEPolicy.from_pretrained(folder).observation
     if kind not in OBSERVATION_SIZE:
         raise ValueError(f"{folder} does not act on Push-T: it observes {kind!r}, not {', '.join(OBSERVATION_SIZE)}.")
     return roll_out(
-        partial(act_as, str(folder), variant),
+        partial(act_as, str(folder), variant, device),
         seeds,
         observe_kind=cast(ObservationKind, kind),
         conditions=conditions(variant),
@@ -94,10 +103,11 @@ def conditions(variant: Variant) -> Conditions:
     return Conditions(noise=variant.noise, delay=variant.delay, push=variant.push, control_hz=variant.control_hz)
 
 
-def act_as(folder: str, variant: Variant) -> SDEPolicy:
+def act_as(folder: str, variant: Variant, device: str = "cpu") -> SDEPolicy:
     """The policy in a folder, run as the variant says."""
     changes = {} if variant.chunk is None else {"chunk": variant.chunk}
     loaded = SDEPolicy.from_pretrained(folder, control_dt=1 / variant.control_hz, **changes)
+    loaded.model.to(device)
     sampler: dict[str, Any] = {
         k: v for k, v in (("diffusion", variant.diffusion), ("pull", variant.pull)) if v is not None
     }
@@ -112,13 +122,14 @@ def act_as(folder: str, variant: Variant) -> SDEPolicy:
 
 
 def assess(model: SequenceModel, config: PushTConfig, *, seed: int = 0) -> tuple[dict[str, Any], None]:
-    """Score and success over the seeds of the config, as the policy is and as its variants."""
+    """Score and success over the seeds of the config, as the policy is and as its variants, on the model's device."""
     seeds = range(config.first_seed, config.first_seed + config.num_episodes)
     scores: dict[str, Any] = {"num_episodes": len(seeds), "parameters": sum(p.numel() for p in model.parameters())}
     with tempfile.TemporaryDirectory() as folder:
         policy(model, config).save_pretrained(folder)
         for variant in (Variant(name=""), *config.variants):
-            rollout = evaluate(folder, seeds, variant=variant, num_workers=config.num_workers)
+            device = str(model.scale.mean.device)
+            rollout = evaluate(folder, seeds, variant=variant, num_workers=config.num_workers, device=device)
             if rollout.failures:
                 lost = sum(len(failure.seeds) for failure in rollout.failures)
                 raise RunError(f"{lost} of {len(seeds)} episodes were lost. {rollout.failures[0].message}")

@@ -63,6 +63,12 @@ def outline(states: np.ndarray) -> np.ndarray:
     return keypoints(states)[:, _AROUND]
 
 
+def mirrored(states: np.ndarray) -> np.ndarray:
+    """(N, 5): the states seen in a mirror along the axis of the goal, under which plane, block and goal are the same."""
+    x, y, block_x, block_y, angle = _checked(states).T
+    return np.stack([SIZE - y, SIZE - x, SIZE - block_y, SIZE - block_x, (math.pi / 2 - angle) % (2 * math.pi)], axis=1)
+
+
 def observe(states: np.ndarray, kind: ObservationKind) -> np.ndarray:
     """(N, C) float32: what a policy sees of states (N, 5), of demonstrations and of the simulation alike.
 
