@@ -60,8 +60,6 @@ def test_other_forks_without_tuning(values, label):
 
 
 KNOWN = json.loads((ROOT / "results" / "known_sdes.json").read_text(encoding="utf-8"))
-MISSED = {("cir", "interpolated", "drift_error")}
-"""Targets that are not met: in one seed of four g has a ripple, and the drift with it (docs/known_sdes.md says why)."""
 
 
 def test_known_sdes_say_where_they_came_from():
@@ -73,7 +71,7 @@ def test_known_sdes_say_where_they_came_from():
 
 @pytest.mark.parametrize("system", known_recipes.CORE)
 @pytest.mark.parametrize("mode", ["start", "interpolated"])
-def test_known_sdes_meet_their_targets_or_say_so(system, mode):
+def test_known_sdes_meet_their_targets(system, mode):
     row, best = KNOWN["summary"][f"{system}, {mode}"], KNOWN["summary"][f"{system}, start"]
     assert row["num_seeds"] >= 3
     limits = {
@@ -82,8 +80,23 @@ def test_known_sdes_meet_their_targets_or_say_so(system, mode):
         "excess_nll": 0.01,
     }
     for score, limit in limits.items():
-        assert (row[score]["mean"] <= limit) is ((system, mode, score) not in MISSED), score
+        assert row[score]["mean"] <= limit, score
     assert abs(row["coverage_80"]["mean"] - 0.8) <= 0.02 and abs(row["coverage_95"]["mean"] - 0.95) <= 0.02
+
+
+@pytest.mark.parametrize("system", known_recipes.CORE)
+@pytest.mark.parametrize("mode", ["start", "interpolated"])
+def test_irregular_stamps_cost_little(system, mode):
+    regular, irregular = KNOWN["summary"][f"{system}, {mode}"], KNOWN["summary"][f"{system}, {mode}, irregular"]
+    for score in ("drift_error", "diffusion_error"):
+        assert irregular[score]["mean"] <= 1.5 * regular[score]["mean"], score
+
+
+@pytest.mark.parametrize("system", ["ou", "double_well"])
+def test_moments_take_most_of_the_bias_of_wide_gaps(system):
+    euler, moments = (KNOWN["summary"][f"{system}, gaps 0.5, {kind}"] for kind in ("euler", "moments"))
+    for score in ("drift_error", "diffusion_error"):
+        assert moments[score]["mean"] < 0.35 * euler[score]["mean"], score
 
 
 def test_the_papers_choice_finds_neither_drift_nor_noise():
