@@ -276,6 +276,19 @@ def cells(table, label):
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
+def test_mirror_images_are_episodes_of_their_own(demonstrations):
+    """What is learned from the second half is the mirror image of what is learned from the first."""
+    plain, both = (tiny(demonstrations, mirror=mirror).task for mirror in (False, True))
+    once, twice = pusht.data(plain), pusht.data(both)
+    assert len(pusht.demonstrations(both)) == 6 and len(twice) == 2 * len(once)
+    first, second = twice.states.reshape(2, -1, 2)
+    torch.testing.assert_close(first, once.states)
+    torch.testing.assert_close(second, pusht_sim.SIZE - first.flip(1))
+    agent = twice.context[:, :2].reshape(2, -1, 2)
+    torch.testing.assert_close(agent[1], pusht_sim.SIZE - agent[0].flip(1))
+    assert len(pusht.demonstrations(tiny(demonstrations, mirror=True, num_demonstrations=2).task)) == 4
+
+
 def test_tables_show_methods_worlds_and_ablations():
     worlds = {f"{v.name}: {k}": x for v in ROBUSTNESS for k, x in (("score", 0.8), ("success", 0.3))}
     base = {"score": 0.96, "success": 0.5, "train_seconds": 100.0}

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.data.imitation import read_demonstrations
 from test_cli import call
 
@@ -705,3 +706,14 @@ def test_the_published_demonstrations(tmp_path, capsys):
     whole = data.take([7, 3])
     np.testing.assert_array_equal(again.actions, whole.actions)
     np.testing.assert_array_equal(again.observations["state"], whole.observations["state"])
+
+
+def test_more_episodes_are_appended():
+    seen, done = np.arange(10.0).reshape(5, 2), np.arange(5.0)[:, None]
+    first, second = (Demonstrations.from_arrays({"state": seen + k}, done + k, [2, 3], dt=0.5) for k in (0, 100))
+    both = first.with_more(second)
+    assert len(both) == 4 and both.lengths.tolist() == [2, 3, 2, 3]
+    np.testing.assert_array_equal(both.observations["state"], np.concatenate([seen, seen + 100]))
+    np.testing.assert_array_equal(both.take([2, 3]).actions, second.actions)
+    with pytest.raises(ValueError, match="Observations differ"):
+        first.with_more(Demonstrations.from_arrays({"image": seen}, done, [5]))

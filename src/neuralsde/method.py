@@ -259,8 +259,7 @@ class NeuralSDE(GaussianSteps):
     ) -> Coefficients:
         """Drift, diffusion and, if asked or owed, g∂g at a state; `signs()` gives the Hutchinson probe."""
         balance = self.balance if sampler.balance is None else sampler.balance
-        pull = sampler.pull * self.scale.step
-        noisy = self.config.diffusion and sampler.diffusion > 0
+        pull, noisy = sampler.pull * self.scale.step, self.config.diffusion and sampler.diffusion > 0
         balance = balance if noisy else 0.0
         sloped = noisy and (balance > 0 or correction) and sampler.correction != "off"
         learned = self.config.alpha and sampler.balance is None and sampler.diffusion > 0
@@ -273,9 +272,10 @@ class NeuralSDE(GaussianSteps):
         elif noisy:
             g = sampler.diffusion * torch.exp(fields["diffusion"])
         if scored:
-            weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else balance * 0.5 * g**2
+            owed: Any = balance * 0.5 * g**2 if balance > 0 else 0.0
+            weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else owed
             drift = drift + (weight + pull * self.sigma**2) * (fields["denoiser"] / self.sigma)
-        drift = drift + balance * g_dg
+        drift = drift + balance * g_dg if balance > 0 else drift
         if sampler.pull_noise:
             g = torch.sqrt(g**2 + 2 * pull * self.sigma**2)
         return Coefficients(drift, g, g_dg)

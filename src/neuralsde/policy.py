@@ -184,6 +184,7 @@ class SDEPolicy:
         self.previous = action
         return action[0] if single else action
 
+    @torch.inference_mode()
     def draw_plan(self) -> np.ndarray:
         """The next (B, n, A) actions: those of `chunk` data steps, at the rate of control."""
         start = self._start()
@@ -218,9 +219,9 @@ class SDEPolicy:
         back = np.arange(self.config.history - 1, -1, -1) * self.dt / self.control_dt
         return _at(np.stack(self.seen, 1), np.clip(len(self.seen) - 1 - back, 0, None)).reshape(len(self.keys), -1)
 
-    def save_pretrained(self, path: str | os.PathLike[str]) -> Path:
-        """Write the model and `policy.json` into the folder."""
-        folder = self.model.save_pretrained(path)
+    def save_pretrained(self, path: str | os.PathLike[str], *, half: bool = False) -> Path:
+        """Write the model and `policy.json` into the folder; `half` keeps the weights in 16 bits."""
+        folder = self.model.save_pretrained(path, half=half)
         record = {
             "config": to_dict(self.config),
             "limits": [v.tolist() for v in self.limits],

@@ -356,12 +356,19 @@ class SequenceModel(nn.Module, ABC):
             "nets": sorted(self.nets) if self.own_nets else [],
         }
 
-    def save_pretrained(self, path: str | os.PathLike[str]) -> Path:
-        """Write `model.safetensors` and `config.json` into the folder `path`; a failed write leaves the old files."""
-        folder = writable_folder(path)
+    def save_pretrained(self, path: str | os.PathLike[str], *, half: bool = False) -> Path:
+        """Write `model.safetensors` and `config.json` into the folder `path`; a failed write leaves the old files.
+
+        `half` keeps weights in 16 bits, half the size (they are 32 again once loaded); units and bounds stay as they are.
+        """
         tensors = {
             k: v.detach().cpu().clone().contiguous() for k, v in self.state_dict().items()
         }  # clone: tied weights
+        for name, _ in self.named_parameters() if half else ():
+            if float(tensors[name].abs().max()) > torch.finfo(torch.float16).max:
+                raise ValueError(f"The weight {name} does not fit into 16 bits. Save with half=False.")
+            tensors[name] = tensors[name].half()
+        folder = writable_folder(path)
         record = json.dumps(self.settings(), indent=2) + "\n"
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as new:
             save_file(tensors, Path(new) / "model.safetensors")

@@ -47,6 +47,7 @@ class EncodedMLP(MLP):
         super().__init__(config.step, shape, condition_size=config.memory + late, **more)  # type: ignore[arg-type]
         self.late = late
         self.encoder = self.make_encoder(config, condition_size - late)
+        self._weights = list(self.encoder.parameters())
         self._known: tuple[Tensor, list[int], Tensor] | None = None
 
     @staticmethod
@@ -58,7 +59,7 @@ class EncodedMLP(MLP):
         """The memory of a context; on a CPU that of the last one is kept, until the weights change."""
         if self.training or torch.is_grad_enabled() or context.device.type != "cpu":
             return self.encoder(context)
-        version = [p._version for p in self.encoder.parameters()]
+        version = [p._version for p in self._weights]
         if self._known is None or self._known[1] != version or not torch.equal(self._known[0], context):
             self._known = (context, version, self.encoder(context))
         return self._known[2]

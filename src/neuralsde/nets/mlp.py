@@ -23,7 +23,8 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B W"]) -> Float[Tensor, "B W"]:
-        return x + self.back(self.dropout(nn.functional.silu(self.wide(self.norm(x)))))
+        inner = nn.functional.silu(self.wide(self.norm(x)))
+        return x + self.back(self.dropout(inner) if self.training else inner)
 
 
 class MLP(nn.Module):

@@ -182,7 +182,6 @@ def comparison() -> dict[str, Experiment]:
     ddpm = Variant(name="DDPM-100", generation="ddpm")
     variants: dict[str, tuple[Variant, ...]] = {
         "NSDE": (*ROBUSTNESS, *chunks, *noises),
-        "NSDE, perceptron, no mirror images": (*ROBUSTNESS, *chunks, *noises),
         "Diffusion Policy, U-Net": (ddpm, *ROBUSTNESS),
         "Diffusion Policy, transformer": (ddpm,),
     }
