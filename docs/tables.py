@@ -114,7 +114,39 @@ def pusht() -> str:
     return result_tables.pusht(values | ({"latency": _results(latency.name)} if latency.exists() else {}))
 
 
+def _video(name: str) -> Callable[[], str]:
+    """A table of video, or that there is none yet."""
+
+    def table() -> str:
+        file = ROOT / "results" / f"{name.replace('-', '_')}.json"
+        return result_tables.TABLES[name](_results(file.name)) if file.exists() else "*Not measured yet.*"
+
+    return table
+
+
+def video_source() -> str:
+    """What the rows stand on."""
+    file = ROOT / "results" / "video_collisions.json"
+    if not file.exists():
+        return "*Not measured yet.*"
+    runs = _results(file.name)["runs"]
+    commits = ", ".join(f"`{c}`" for c in sorted({r["commit"] for r in runs}))
+    seeds = sorted({r["seed"] for r in runs})
+    steps = sorted({r["experiment"]["train"]["steps"] for r in runs if r["label"] != "autoencoder"})
+    clips = next((r["scores"]["num_clips"] for r in runs if "num_clips" in r["scores"]), 0)
+    frames = next((r["scores"] for r in runs if r["label"] == "autoencoder"), None)
+    known = "" if frames is None else f" The autoencoder alone: {frames['psnr']:.2f} dB, SSIM {frames['ssim']:.4f}."
+    return (
+        f"{clips} test clips, training seed(s) {', '.join(map(str, seeds))}, {' or '.join(f'{n:,}' for n in steps)} steps each; "
+        f"{runs[0]['hardware']['gpu'] or runs[0]['hardware']['cpu']}; commits {commits}.{known}"
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "video-collisions": _video("video-collisions"),
+    "video-scaling": _video("video-scaling"),
+    "video-people": _video("video-people"),
+    "video-source": video_source,
     "pusht": pusht,
     "peers": peers,
     "known-sdes": known_sdes,

@@ -91,9 +91,8 @@ def test_every_recipe_has_help_and_is_listed(recipe, capsys):
         call("train", recipe, "--help")
     text = capsys.readouterr().out
     assert stop.value.code == 0
-    own = {"branching": "density", "ou": "system", "pusht": "observation", "collisions": "clips.source"}[
-        recipe.split("-")[0]
-    ]
+    video = dict.fromkeys(["collisions", "people"], "clips.source")
+    own = ({"branching": "density", "ou": "system", "pusht": "observation"} | video)[recipe.split("-")[0]]
     for option in (
         "--train.lr",
         "--model.normalise",

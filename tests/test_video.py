@@ -16,6 +16,7 @@ from neuralsde.config import (
     TrainConfig,
     UViTConfig,
     VideoConfig,
+    VideoVariant,
 )
 from neuralsde.config.collisions import CollisionsConfig
 from neuralsde.experiment import run
@@ -61,8 +62,94 @@ def test_recipes_train_and_score(autoencoder, name, tmp_path):
     scores = run(Experiment(name=name, task=task(autoencoder[0]), model=model, train=SHORT), tmp_path / "run").results
     assert scores["num_clips"] == 6 and np.isfinite([scores["psnr"], scores["ssim"], scores["motion_distance"]]).all()
     assert scores["decoder: psnr"] > scores["copy: psnr"] - 3
-    passes = {"collisions": 3, "collisions-regression": 3}.get(name, 30)
-    assert scores["network_passes"] == passes  # three frames
+    assert scores["passes_per_frame"] == {"collisions": 1, "collisions-regression": 1}.get(name, 10)
+    assert len(scores["psnr_by_clip"].split()) == 6 and len(scores["psnr_by_frame"]) == 3
+    assert scores["motion_distance_half_width"] > 0
+    assert ("reduced_loss" in scores) == (name in ("collisions", "collisions-regression"))
+
+
+def test_one_model_is_scored_in_many_ways(autoencoder):
+    """Passes, noise, frames between training frames, longer clips and other parts: beside the scores, with their names."""
+    ways = ("sampled", "latents", "cubic", "pixels")
+    variants = (
+        VideoVariant(name="four", passes=4, keep=True),
+        VideoVariant(name="quiet", diffusion=0.0),
+        VideoVariant(name="long", length=9),
+        VideoVariant(name="choice", part="validation"),
+        *(VideoVariant(name=way, rate=2, between=way, diffusion=0.0, keep=True) for way in ways),
+    )
+    recipe = RECIPES["collisions"]()
+    model = replace(recipe.model, net=UVIT, history=3)
+    setting = task(autoencoder[0], variants=variants)
+    scores = run(Experiment(name="collisions", task=setting, model=model, train=SHORT)).results
+    passes = {name: scores[f"{name}: passes_per_frame"] for name in ("four", "quiet", "long", "choice", *ways)}
+    assert passes == {
+        "four": 4,
+        "quiet": 1,
+        "long": 1,
+        "choice": 1,
+        "sampled": 2,
+        "latents": 1,
+        "cubic": 1,
+        "pixels": 1,
+    }
+    assert len(scores["long: psnr_by_frame"]) == 6 and "long: copy: psnr" in scores
+    assert scores["four: psnr_by_clip"] != scores["psnr_by_clip"] and "quiet: psnr_by_clip" not in scores
+    assert scores["quiet: psnr"] != scores["psnr"] != scores["choice: psnr"]
+    assert len({scores[f"{way}: psnr"] for way in ways}) == 4
+
+
+def test_the_true_frames_between_are_those_that_are_scored(autoencoder, monkeypatch):
+    """A model that draws the truth at any time scores as well as the decoder does."""
+    from neuralsde.models import build
+
+    setting = task(autoencoder[0])
+    config = NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, diffusion=False, denoiser=False, noise=0.0)
+    model = build(config, video.data(setting).transitions(history=3))
+    truth = video._truth(CLIPS, "test", 6, 3, 2, setting.autoencoder)
+    fine = replace(CLIPS, length=11, collisions=replace(CLIPS.collisions, fps=10.24))
+    frames, _ = clips.read_clips(fine, "test", 6)
+    assert torch.equal(frames[:, ::2], clips.read_clips(CLIPS, "test", 6)[0])
+    z = video.encode_clips(truth.autoencoder, frames[:, 4:])
+    model.sample = lambda given, at, **_: z[:, None] if at.shape[1] == 7 else z[:, None, ::2][:, :, [*range(4), 3]]
+    sampled = video._scores_between(model, truth, VideoVariant(name="x", rate=2), 0)
+    drawn = truth.decode(z[:, 1::2])
+    expected = clips.quality(drawn, clips.shown(frames[:, 5::2]))[0]
+    assert sampled["psnr"] == pytest.approx(expected["psnr"])
+    faded = video._scores_between(model, truth, VideoVariant(name="x", rate=2, between="pixels"), 0)
+    ends = torch.cat([truth.known[:, None], truth.decode(z[:, 2::2])], dim=1)
+    expected = clips.quality((ends[:, 1:] + ends[:, :-1]) / 2, clips.shown(frames[:, 5::2]))[0]
+    assert faded["ssim"] == pytest.approx(expected["ssim"])
+
+
+def test_cubics_follow_cubics_and_lines_follow_lines():
+    from neuralsde.tasks.between import cubic, straight
+
+    t = torch.arange(-1.0, 7.0, dtype=torch.float64)[None, :, None]
+    fine = torch.arange(20, dtype=torch.float64)[None, :, None] / 4
+    between = [k for k in range(20) if k % 4]
+    line, parabola = (lambda x: 2 * x - 1), (lambda x: x**2 - 3 * x)
+    torch.testing.assert_close(straight(line(t)[:, 1:7], 4), line(fine[:, between]))
+    torch.testing.assert_close(cubic(*_ends(parabola(t)), 4), parabola(fine[:, between]))
+
+
+def _ends(x):
+    return x[:, 0], x[:, 1:7], x[:, 7]
+
+
+def test_what_was_made_is_kept_for_other_processes(autoencoder, tmp_path, monkeypatch):
+    plain = clips.read_clips(CLIPS, "test", 3)[0]
+    monkeypatch.setenv(clips.CACHE, str(tmp_path / "cache"))
+    first, again = (clips.read_clips(CLIPS, "test", 3)[0] for _ in range(2))
+    assert torch.equal(first, plain) and torch.equal(again, plain)
+    other = clips.read_clips(replace(CLIPS, collisions=replace(CLIPS.collisions, fps=10.24)), "test", 3)[0]
+    assert not torch.equal(other, plain)
+    data = video.data(task(autoencoder[0]))
+    for file in (tmp_path / "cache").glob("collisions-*"):
+        file.unlink()
+    again = video.data(task(autoencoder[0]))
+    assert torch.equal(again.states, data.states) and len(list((tmp_path / "cache").glob("latents-*"))) == 1
+    assert not list((tmp_path / "cache").glob("collisions-*"))
 
 
 def test_latents_keep_the_true_times(autoencoder):
@@ -96,6 +183,12 @@ def test_bad_settings(autoencoder, tmp_path):
         VideoConfig(clips=CLIPS, context=6)
     with pytest.raises(ValueError, match=r"holds no config\.json"):
         video.data(task(tmp_path))
+    with pytest.raises(ValueError, match="frames between are known"):
+        VideoConfig(clips=replace(CLIPS, source="films"), context=3, variants=(VideoVariant(name="x", rate=2),))
+    with pytest.raises(ValueError, match="must exceed `context`"):
+        VideoConfig(clips=CLIPS, context=3, variants=(VideoVariant(name="x", length=3),))
+    with pytest.raises(ValueError, match="variants of their own"):
+        VideoVariant(name="x", rate=2, length=9)
     with pytest.raises(ValueError, match="at least 2 frames"):
         ClipsConfig(length=1)
     recipe = RECIPES["branching"]()
@@ -124,3 +217,10 @@ def test_clips_of_a_folder_of_videos(tmp_path):
     np.testing.assert_allclose(times[4], windows.clip(4)[1])
     few, _ = clips.read_clips(source, "train", 3)
     assert torch.equal(few, frames[::2])
+    both = replace(source, source=f"{tmp_path / 'shards'}, {tmp_path / 'shards'}")
+    twice, _ = clips.read_clips(both, "train")  # several folders, one after the other
+    assert torch.equal(twice, torch.cat([frames, frames]))
+    groups = clips.read_groups(source, "train")
+    assert groups.tolist() == [0, 0, 0, 1, 1, 1] and clips.read_groups(CLIPS, "train") is None
+    assert clips.has_part(source, "test") and clips.has_part(CLIPS, "validation")
+    assert torch.equal(clips.read_times(source, "train", 3), clips.read_clips(source, "train", 3)[1])

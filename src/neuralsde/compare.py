@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -56,10 +57,12 @@ def compare(
     num_workers: int,
     fresh: bool = False,
     here: Callable[[Experiment], Experiment] = lambda experiment: experiment,
+    runs_in: Path | None = None,
 ) -> dict[str, Any]:
     """Run every row with seeds 0 … num_seeds - 1 and write all scores and their summary to `output`.
 
-    `here` puts in what belongs to this machine, such as the place of the data: it is run with, and not recorded.
+    `here` puts in what belongs to this machine, such as the place of the data: it is run with, and not recorded. Each run
+    leaves its model in a folder of its own in `runs_in`, if given.
     """
     writable_folder(output.parent)
     runs: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else []
@@ -72,7 +75,7 @@ def compare(
                 r["label"] == label and r["seed"] == seed and from_dict(Experiment, r["experiment"]) == experiment
                 for r in runs
             ):
-                jobs.append((label, experiment, None))
+                jobs.append((label, experiment, None if runs_in is None else str(runs_in / folder_name(label, seed))))
     stale = {(label, e.train.seed) for label, e, _ in jobs}
     runs = [r for r in runs if (r["label"], r["seed"]) not in stale]
     source = provenance()
@@ -95,12 +98,17 @@ def compare(
     return _summary(runs, order)
 
 
+def folder_name(label: str, seed: int) -> str:
+    """Of a run: the letters and digits of its row, and its seed."""
+    return f"{re.sub(r'[^a-zA-Z0-9]+', '-', label).strip('-')}-{seed}"
+
+
 def _summary(runs: list[dict[str, Any]], order: list[str]) -> dict[str, Any]:
     return {"summary": {name: summarise([r for r in runs if r["label"] == name]) for name in order}, "runs": runs}
 
 
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean over training seeds with its 95 % interval, and the extremes, of every score; of those runs that have it."""
+    """Mean over training seeds with its 95 % interval, and the extremes, of every number; of those runs that have it."""
     if not runs:
         return {}
     every: dict[str, list[Any]] = {}
@@ -110,7 +118,7 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
     counts = {key: values[0] for key, values in every.items() if key in COUNTS}
     out: dict[str, Any] = {"num_seeds": len(runs), "seeds": [r["seed"] for r in runs], **counts}
     for key, values in every.items():
-        if key in counts:
+        if key in counts or isinstance(values[0], str):
             continue
         if isinstance(values[0], list):
             out[key] = [_interval(parts) for parts in zip(*values)]

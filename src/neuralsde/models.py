@@ -38,11 +38,13 @@ from neuralsde.config import (
     Normalise,
     PFIConfig,
     RectifiedFlowConfig,
+    TinyConfig,
 )
 from neuralsde.files import read_tensors
 from neuralsde.method import NeuralSDE
 from neuralsde.nets import NETS, HistoryMLP
 from neuralsde.nets.convolutional import Decoder, Encoder
+from neuralsde.nets.tiny import TinyDecoder, TinyEncoder
 from neuralsde.records import from_dict
 from neuralsde.sequence import FORMAT, Scale, SequenceModel, Transition, evaluating
 from neuralsde.trajectories import Transitions
@@ -72,6 +74,7 @@ def build(
     model = _assemble(config, data.data.shape, data.data.context_size, nets, seed)
     if model.own_nets:
         _check_nets(model)
+    model.to(data.start.device)
     num = min(STATISTICS_FROM, max(1_000, 20_000_000 // math.prod(data.data.shape)))
     pairs = data.spread(num, context=False)
     fit_scale(model.scale, pairs, config.normalise)
@@ -85,7 +88,7 @@ def build(
     _fit_units(model, pairs)
     model.lag = data.lag
     _warn_of_history(model, pairs)
-    return model.to(data.start.device)
+    return model
 
 
 def _assemble(
@@ -109,6 +112,8 @@ def _class_of(config: ModelConfig) -> type[SequenceModel]:
 def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
     """The nets by name, each with the condition that its model gives it."""
     if isinstance(config, AutoencoderConfig):
+        if isinstance(config.net, TinyConfig):
+            return {"encoder": TinyEncoder(shape[0]), "decoder": TinyDecoder(shape[0])}
         return {"encoder": Encoder(config.net, shape[0]), "decoder": Decoder(config.net, shape[0])}
     if isinstance(config, ImitationConfig):
         policy: Any = _class_of(config)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from neuralsde import result_tables_video as video
+
 
 def branching(values: Mapping[str, Any]) -> str:
     """The summary of the branching task as a Markdown table."""
@@ -205,4 +207,7 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "branching": branching,
     "known-sdes": known_sdes,
     "pusht": pusht,
+    "video-collisions": video.collisions,
+    "video-scaling": video.scaling,
+    "video-people": video.people,
 }

@@ -26,11 +26,13 @@ from neuralsde.records import RunError, load_yaml, to_dict
 OVERVIEW = """\
 usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
 
-  demo                train the branching experiment on the spot, draw it, write a report; `demo pusht`: watch a policy
+  demo                train the branching experiment on the spot, draw it, write a report; `demo pusht`: watch a policy;
+                      `demo video`: futures of a scene
   list                the recipes that `train` knows
   train RECIPE        run one experiment into a folder; --config FILE repeats a run
-  fit TABLE           learn from a table of yours (.csv, .parquet): model and report
-  sample MODEL        draw paths from a trained model into a file, from a state or from the end of a table's paths
+  fit DATA            learn from a table (.csv, .parquet) or a folder of videos of yours: model and report
+  sample MODEL        draw paths from a trained model into a file, from a state or from the end of a table's paths;
+                      `sample MODEL CLIP.mp4`: futures of a clip as a film
   forecast MODEL      forecast the paths of a table from their last observations
   evaluate MODEL      how good forecasts of a table are, or a policy in simulation, or a finished run
   compare TASK        all methods and seeds of a task into one results file
@@ -55,7 +57,7 @@ class List:
 class Compare:
     """Run every method of a task with several seeds; runs already in the file are kept."""
 
-    task: Positional[Literal["branching", "known-sdes", "pusht"]]
+    task: Positional[Literal["branching", "known-sdes", "pusht", "video-collisions", "video-scaling", "video-people"]]
     """The task."""
     output: Path | None = None
     """Results file; default results/TASK.json."""

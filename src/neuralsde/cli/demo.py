@@ -10,47 +10,55 @@ from tyro.conf import Positional
 
 from neuralsde.cli.options import given, refuse
 
-OWN = {"branching": {"num_paths", "seed", "steps"}, "pusht": {"policy", "num_episodes"}}
-"""Options of one demonstration alone."""
+OWN = {
+    "branching": {"num_paths", "seed", "steps", "num_workers"},
+    "pusht": {"policy", "num_episodes", "num_workers"},
+    "video": {"num_paths", "seed", "model"},
+}
+"""Options of each demonstration."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Branching: train NSDE, DDIM and Rectified Flow on forking paths, draw and score them. Push-T: watch a trained policy."""
+    """Branching: train NSDE, DDIM and Rectified Flow on forking paths, draw and score them. Push-T: watch a trained policy. Video:
+    see futures of a scene with a collision."""
 
-    task: Positional[Literal["branching", "pusht"]] = "branching"
+    task: Positional[Literal["branching", "pusht", "video"]] = "branching"
     """The demonstration."""
     output: Path | None = None
-    """Folder for figures, results.json and report.html; default runs/demo, or runs/demo-pusht."""
+    """Folder for figures, results.json and report.html; default runs/demo, runs/demo-pusht or runs/demo-video."""
     num_workers: int = 2
     """Trainings side by side, or processes that simulate."""
-    num_paths: int = 200
-    """Branching: paths drawn from each model."""
+    num_paths: int | None = None
+    """Branching: paths drawn from each model, 200. Video: futures, 4."""
     seed: int = 0
-    """Branching: seed of training and sampling."""
+    """Branching: seed of training and sampling. Video: which scene."""
     steps: int | None = None
     """Branching: training steps of each model, if not the recipe's."""
     policy: Path | None = None
     """Push-T: folder of a policy, or run folder; default the policy that comes with the library."""
     num_episodes: int = 20
     """Push-T: episodes."""
+    model: Path | None = None
+    """Video: folder of a model, or run folder; default the model that comes with the library."""
 
     def run(self) -> None:
         """Do it, and say where it is."""
         for task, names in OWN.items():
-            if task != self.task:
-                refuse(given(self, names), f"this is for `nsde demo {task}`.")
+            refuse(given(self, names - OWN[self.task]), f"this is for `nsde demo {task}`.")
         if self.task == "branching":
             self._branching(self.output or Path("runs/demo"))
-        else:
+        elif self.task == "pusht":
             self._pusht(self.output or Path("runs/demo-pusht"))
+        else:
+            self._video(self.output or Path("runs/demo-video"))
 
     def _branching(self, output: Path) -> None:
         from neuralsde.demo.branching import run_demo
         from neuralsde.result_tables import branching
 
         values = run_demo(
-            output, num_paths=self.num_paths, seed=self.seed, num_workers=self.num_workers, steps=self.steps
+            output, num_paths=self.num_paths or 200, seed=self.seed, num_workers=self.num_workers, steps=self.steps
         )
         print(f"\n{branching(values)}\n")
         print(f"Figures: {output / 'density.png'}, {output / 'ablation.png'}")
@@ -75,4 +83,23 @@ class Demo:
         print("\n" + "\n".join([policy_scores(values["scores"]), *lost_episodes(values["failures"])]) + "\n")
         print(f"Episode: {output / 'episode.gif'}")
         print(f"Paths:   {output / 'trajectories.png'}")
+        print(f"Report:  {output / 'report.html'}")
+
+    def _video(self, output: Path) -> None:
+        from neuralsde.cli.episodes import check_writable
+
+        for name in ("futures.mp4", "futures.gif"):
+            check_writable(output / name)
+        from neuralsde.demo.video import run_demo, shipped
+        from neuralsde.video_model import load_video_model
+
+        video = load_video_model(shipped() if self.model is None else self.model)
+        num_paths = 4 if self.num_paths is None else self.num_paths
+        values = run_demo(video, output, num_paths=num_paths, seed=self.seed)
+        print(
+            f"{num_paths} futures of {values['futures']['frames']} frames in {values['futures']['seconds']:.2f} s, "
+            f"{values['futures']['network_passes']} network passes each; slow motion in {values['slow']['seconds']:.2f} s."
+        )
+        print(f"Futures: {output / 'futures.mp4'}, {output / 'futures.png'}")
+        print(f"Slow:    {output / 'slow.mp4'}, {output / 'slow.png'}")
         print(f"Report:  {output / 'report.html'}")

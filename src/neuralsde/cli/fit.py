@@ -1,4 +1,4 @@
-"""The command `nsde fit`: from a table of the user's to a trained model and a report."""
+"""The command `nsde fit`: from a table or a folder of videos of the user's to a trained model and a report."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from tyro.conf import Positional
 
+from neuralsde.cli.fit_video import VideoFit, fit_videos, is_video
+from neuralsde.cli.options import given, refuse
 from neuralsde.config import HistoryConfig, NeuralSDEConfig, TrainConfig
 from neuralsde.data.series import Series
 from neuralsde.forecast.report import show_time
@@ -19,6 +21,22 @@ if TYPE_CHECKING:
     from neuralsde.data.tables import Table
     from neuralsde.sequence import SequenceModel
 
+TABLES = {
+    *(
+        "id",
+        "time",
+        "columns",
+        "context",
+        "time_unit",
+        "date_format",
+        "separator",
+        "decimal",
+        "lag",
+        "encoder",
+        "model",
+    ),
+}
+"""Options of tables alone."""
 PASSES, MIN_STEPS = 100, 200
 """How often each transition is seen where it was not said how long to train, and the fewest steps."""
 
@@ -26,10 +44,10 @@ PASSES, MIN_STEPS = 100, 200
 @tyro.conf.configure(tyro.conf.AvoidSubcommands)
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Learn a Neural SDE from a table with one row per observation (.csv, .csv.gz, .parquet)."""
+    """Learn a Neural SDE from a table with one row per observation (.csv, .csv.gz, .parquet), or from a folder of videos."""
 
     data: Positional[Path]
-    """The table."""
+    """The table; or the videos: a folder or a zip of them, or the shards of `nsde data`."""
     id: str | None = None
     """Column that names the path of a row; absent: one path."""
     time: str | None = None
@@ -51,9 +69,10 @@ class Fit:
     resume: bool = False
     """Go on with the run in the folder."""
     holdout: float = 0.2
-    """Share held out for the report: of the paths, or of a single path its end; 0: nothing."""
+    """Share held out for the report: of the paths or videos, or of a single one its end; 0: nothing."""
     steps: int | None = None
-    """Optimiser steps; default: so many that each transition is seen 100 times, from 200 up to those of `train`."""
+    """Optimiser steps; default: so many that each transition is seen 100 times, from 200 up to those of `train` (videos: from
+    300 up to those of the recipe on a GPU, else 2,000)."""
     lag: tuple[float | None, ...] = ()
     """Time between the states of a transition, one or several; None: consecutive observations, the default."""
     encoder: Literal["gru", "transformer"] | None = None
@@ -62,14 +81,26 @@ class Fit:
         default_factory=lambda: NeuralSDEConfig(transition="moments")  # tables have wide and uneven gaps
     )
     train: TrainConfig = field(default_factory=TrainConfig)
+    video: Annotated[VideoFit, tyro.conf.arg(name="")] = field(default_factory=VideoFit)
 
     def run(self) -> None:
         """Read, describe, train, report."""
         if not 0 <= self.holdout < 1:
             raise ValueError(f"`--holdout` is a share within [0, 1). Got {self.holdout}.")
-        folder = self.output or Path("runs") / self.data.name.split(".")[0]
-        if not self.resume and (folder / "checkpoints").exists():
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"`--steps` must be at least 1. Got {self.steps}.")
+        named = self.data if self.data.name.strip(".") else self.data.resolve()
+        folder = self.output or Path("runs") / named.name.split(".")[0]
+        if not self.resume and any((folder / name).exists() for name in ("checkpoints", "autoencoder/checkpoints")):
             raise ValueError(f"{folder} already holds a run. Pass --resume to go on with it, or another --output.")
+        if is_video(self.data):
+            refuse(given(self, TABLES), f"this is for tables. {self.data} is taken for videos.")
+            fit_videos(self, folder)
+        else:
+            refuse(given(self.video), f"this is for videos. {self.data} is taken for a table.")
+            self._fit_table(folder)
+
+    def _fit_table(self, folder: Path) -> None:
         from neuralsde.cli.fit_report import score, write_report
         from neuralsde.data.tables import read_table
         from neuralsde.experiment import provenance, write_results

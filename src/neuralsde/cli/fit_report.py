@@ -120,7 +120,7 @@ def write_report(
     lines += [
         f"- {sum(p.numel() for p in model.parameters()):,} weights; one step is {model.scale.step:g} {table.time.unit or 'of time'}"
     ]
-    lines += ["", "## Training", "", *_losses(folder / "metrics.jsonl")]
+    lines += ["", "## Training", "", *losses(folder / "metrics.jsonl")]
     lines += ["", "## On what was held out", "", *_scores(held_out)]
     lines += ["", "## Go on", "", "```", *_commands(folder, table), "```", ""]
     (folder / "report.md").write_text("\n".join(lines), encoding="utf-8")
@@ -152,7 +152,7 @@ def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return {k: v for part in parts for k, v in part.items()}
 
 
-def _losses(metrics: Path) -> list[str]:
+def losses(metrics: Path) -> list[str]:
     """A table of some steps, and a word if the held-out loss has risen."""
     records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     full = [r for r in records if any(k.startswith("val_") for k in r)] or records

@@ -1,17 +1,20 @@
-"""The command `nsde sample`: paths of a trained model, from a given state or from the end of each path of a table."""
+"""The command `nsde sample`: paths of a trained model, from a state, from the ends of a table's paths, or from a clip."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import tyro
 from tyro.conf import Positional
 
 from neuralsde.cli.forecast import TableOptions, load_model
+from neuralsde.cli.options import given, refuse
+from neuralsde.cli.sample_video import VideoSample, sample_video
 from neuralsde.data.series import Series
 
 if TYPE_CHECKING:
@@ -22,13 +25,23 @@ if TYPE_CHECKING:
     from neuralsde.sequence import SequenceModel
 
 
-@dataclass(frozen=True)
+NUM_PATHS = 100
+STATES = {
+    *("stop", "start", "data", "start_context", "start_time", "num_times"),
+    *(field.name for field in dataclasses.fields(TableOptions)),
+}
+"""Options of paths of numbers alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sample(TableOptions):
-    """Draw paths from a trained model."""
+    """Draw paths from a trained model: of numbers, from a state or a table; or of frames, from a clip."""
 
     model: Positional[Path]
     """Folder written by save_pretrained, or a run folder."""
-    stop: float
+    clip: Positional[Path | None] = None
+    """Of a model of videos: the video file to go on from."""
+    stop: float | None = None
     """Last output time, counted from the first state."""
     start: tuple[float, ...] = ()
     """The first state, one number per feature; with a history, slot by slot, the oldest first."""
@@ -40,21 +53,43 @@ class Sample(TableOptions):
     """Time or date of --start in the output; default 0, or the last date of the training data."""
     num_times: int = 101
     """Output times from 0 to `stop`."""
-    num_paths: int = 100
-    """Paths to draw from each start."""
+    num_paths: int | None = None
+    """Paths to draw from each start; default 100, of a clip 4."""
     seed: int = 0
     """Seed of the paths."""
     substeps: int | None = None
     """Solver steps per training step, if not the model's."""
     pull: float | None = None
     """Contraction towards the data, if not the model's."""
-    output: Path = Path("paths.npz")
-    """Where to write: .npz (arrays times and paths) or .csv (path, time, features)."""
+    output: Path | None = None
+    """Where to write: .npz (arrays times and paths) or .csv (path, time, features), default paths.npz; of a clip .mp4, .gif, .png
+    (a strip of frames) or .npz, default futures.mp4."""
+    video: Annotated[VideoSample, tyro.conf.arg(name="")] = field(default_factory=VideoSample)
 
     def run(self) -> None:
         """Sample and write."""
-        if self.output.suffix not in (".npz", ".csv"):
-            raise ValueError(f"`--output` must end in .npz or .csv. Got {self.output}.")
+        from neuralsde.video_model import video_folder
+
+        folder = video_folder(self.model)
+        if folder is not None:
+            if self.clip is None:
+                raise ValueError(f"{self.model} is a model of videos. Give a clip: nsde sample {self.model} CLIP.mp4")
+            refuse(given(self, STATES), "this is for paths of numbers, not for a clip.")
+            sample_video(self, self.clip, folder)
+            return
+        if self.clip is not None:
+            raise ValueError(
+                f"{self.model} is no model of videos: it has no video.json. Leave out {self.clip}, or give the run folder of "
+                "`nsde fit` on videos."
+            )
+        refuse(given(self.video), f"this is for a model of videos. {self.model} is none.")
+        self._sample_states(self.output or Path("paths.npz"))
+
+    def _sample_states(self, output: Path) -> None:
+        if self.stop is None:
+            raise ValueError("Give --stop, the last output time, counted from the first state.")
+        if output.suffix not in (".npz", ".csv"):
+            raise ValueError(f"`--output` must end in .npz or .csv. Got {output}.")
         if bool(self.start) == (self.data is not None):
             raise ValueError("Give either --start, the first state, or --data, a table to go on from.")
         if self.num_times < 2:
@@ -62,16 +97,24 @@ class Sample(TableOptions):
         model = load_model(self.model)
         changes: dict[str, Any] = {k: v for k, v in (("substeps", self.substeps), ("pull", self.pull)) if v is not None}
         sampler = dataclasses.replace(model.sampler, **changes)
-        drawn = self._from_state(model, sampler) if self.data is None else self._from_table(self.data, model, sampler)
-        drawn.write(self.output)
+        drawn = (
+            self._from_state(model, sampler, self.stop)
+            if self.data is None
+            else self._from_table(self.data, model, sampler, self.stop)
+        )
+        drawn.write(output)
         passes = ", ".join(f"{name} {n}" for name, n in model.nfe.items())
         each = "" if drawn.ids is None else f" from each of {len(drawn.ids)} ends"
         print(
-            f"Wrote {self.num_paths} paths{each} at {self.num_times} times to {self.output} "
+            f"Wrote {self._num_paths} paths{each} at {self.num_times} times to {output} "
             f"(network passes per path: {passes})."
         )
 
-    def _from_state(self, model: SequenceModel, sampler: Sampler) -> Drawn:
+    @property
+    def _num_paths(self) -> int:
+        return NUM_PATHS if self.num_paths is None else self.num_paths
+
+    def _from_state(self, model: SequenceModel, sampler: Sampler, stop: float) -> Drawn:
         import numpy as np
         import torch
 
@@ -81,12 +124,12 @@ class Sample(TableOptions):
             raise ValueError(f"`--start-context` must hold the model's {size} context value(s). Got {given}.")
         whole = len(self.start) == slots * math.prod(shape)
         start = np.reshape(self.start, (1, slots, *shape)) if whole else list(self.start)
-        times = np.linspace(0.0, self.stop, self.num_times)
+        times = np.linspace(0.0, stop, self.num_times)
         paths = model.sample(
             start,
             times,
             context=[list(self.start_context)] if self.start_context else None,
-            num_paths=self.num_paths,
+            num_paths=self._num_paths,
             sampler=sampler,
             rng=torch.Generator().manual_seed(self.seed),
         ).cpu()
@@ -119,7 +162,7 @@ class Sample(TableOptions):
             raise ValueError(f"`--start-time` must be an ISO date for this model. Got {self.start_time}.")
         return axis, float((first - origin) / np.timedelta64(1, "us")) * 1e-6 / SECONDS[series.time_unit]
 
-    def _from_table(self, file: Path, model: SequenceModel, sampler: Sampler) -> Drawn:
+    def _from_table(self, file: Path, model: SequenceModel, sampler: Sampler, stop: float) -> Drawn:
         import torch
 
         from neuralsde.forecast.futures import futures
@@ -128,13 +171,13 @@ class Sample(TableOptions):
         made = futures(
             model,
             table.data,
-            horizon=self.stop,
+            horizon=stop,
             num_times=self.num_times - 1,
-            num_paths=self.num_paths,
+            num_paths=self._num_paths,
             sampler=sampler,
             seed=self.seed,
         )
-        first = made.start[:, None, None].expand(-1, self.num_paths, 1, *made.start.shape[1:])
+        first = made.start[:, None, None].expand(-1, self._num_paths, 1, *made.start.shape[1:])
         paths = torch.cat([first, made.samples], dim=2).numpy()
         times = torch.cat([made.origin[:, None], made.times], dim=1).numpy()
         axis = table.time if table.time.kind == "dates" else None

@@ -76,6 +76,13 @@ def write_videos(task: str, source: Path | None, output: Path, options: VideoOpt
     print("\n".join(lines))
 
 
+def known_videos(task: str, place: Path) -> tuple[list[Clip], list[str], FrameSettings]:
+    """A public data set as it lies on disk: its videos, remarks on the whole, and how its frames are usually made."""
+    known = _known(task)
+    clips, remarks = _clips(task, place, tuple(known.SOURCES), published=False)
+    return clips, remarks, known.SETTINGS
+
+
 def _known(task: str) -> Any:
     """The module of a data set."""
     from importlib import import_module

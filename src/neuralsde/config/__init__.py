@@ -31,6 +31,7 @@ from neuralsde.config.nets import (
     LSTMConfig,
     MLPConfig,
     NetConfig,
+    TinyConfig,
     UNet1DConfig,
     UViTConfig,
 )
@@ -45,7 +46,7 @@ from neuralsde.config.tasks import (
     Variant,
 )
 from neuralsde.config.train import TrainConfig
-from neuralsde.config.video import ClipsConfig, FramesConfig, VideoConfig
+from neuralsde.config.video import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
 
 __all__ = [
     "ROBUSTNESS",
@@ -81,9 +82,11 @@ __all__ = [
     "RectifiedFlowConfig",
     "Sampler",
     "TaskConfig",
+    "TinyConfig",
     "TrainConfig",
     "UNet1DConfig",
     "UViTConfig",
     "Variant",
     "VideoConfig",
+    "VideoVariant",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from neuralsde.config.nets import ConvConfig, GPTConfig, LSTMConfig, MLPConfig, NetConfig
+from neuralsde.config.nets import ConvConfig, GPTConfig, LSTMConfig, MLPConfig, NetConfig, TinyConfig
 from neuralsde.records import Choice, check, check_choices
 
 
@@ -228,7 +228,7 @@ if TYPE_CHECKING:
     CausalNet = Any
     ConvNet = Any
 else:
-    RecurrentNet, CausalNet, ConvNet = LSTMConfig, GPTConfig, ConvConfig
+    RecurrentNet, CausalNet, ConvNet = LSTMConfig, GPTConfig, Union[ConvConfig, TinyConfig]
 
 
 @dataclass(frozen=True, kw_only=True)

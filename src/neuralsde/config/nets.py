@@ -237,6 +237,19 @@ class ConvConfig:
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class TinyConfig(Choice):
+    """The nets of the pretrained tiny autoencoder taef2, for frames in colour. They have one size, and are read, not trained."""
+
+    down: int = 8
+    """Pixels of the image per place of the grid, along each side."""
+    latent: int = 32
+    """Channels of a place."""
+
+    def __post_init__(self) -> None:
+        check((self.down, self.latent) == (8, 32), f"taef2 has down=8, latent=32. Got {self.down=}, {self.latent=}.")
+
+
 def check_transformer(layers: int, heads: int, width: int, dropout: float) -> None:
     """Refuse sizes that no transformer can have."""
     check(layers >= 1 and heads >= 1, f"`layers` and `heads` must be at least 1. Got {layers=}, {heads=}.")

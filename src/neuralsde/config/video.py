@@ -14,7 +14,7 @@ class ClipsConfig:
     """Clips of one length."""
 
     source: str = "collisions"
-    """Made on the spot, or a folder of shards as `nsde data` leaves it."""
+    """Made on the spot ("collisions"), or folders of shards as `nsde data` leaves them, with commas between."""
     collisions: CollisionsConfig = field(default_factory=CollisionsConfig)
     """How they are made: size, rate and number; their length is told here."""
     way: str | None = None
@@ -52,6 +52,40 @@ class FramesConfig(Choice):
             check(getattr(self, name) >= 2, f"`{name}` must be at least 2. Got {name}={getattr(self, name)}.")
 
 
+Part = Literal["validation", "test"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoVariant:
+    """Another way to draw from a trained model, or other frames to draw."""
+
+    name: str
+    """In the results."""
+    passes: int | None = None
+    """Network passes per frame, if not the model's own: steps of a generative model, substeps of a Neural SDE."""
+    diffusion: float | None = None
+    """Factor on the learned noise, if not the sampler's."""
+    pull: float | None = None
+    """Pull of the sampler, if not its own."""
+    rate: int = 1
+    """Frames per training frame. Above 1, those between training frames are scored, and no others."""
+    between: Literal["sampled", "latents", "cubic", "pixels"] = "sampled"
+    """How they are made: drawn by the model, or from its own frames on straight lines between latents, on cubics through them
+    (with the mean velocity of both sides at each), or by fading one image into the next."""
+    length: int | None = None
+    """Frames of the clips, if not as many as in training: long roll-outs."""
+    part: Part | None = None
+    """Of the clips, if another than that of the task."""
+    keep: bool = False
+    """Keep the scores of every clip, for differences between models on the same clips."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(self.rate >= 1, f"`rate` must be at least 1. Got {self.rate=}.")
+        check(self.rate == 1 or self.length is None, "`rate` and `length` are for variants of their own.")
+        check(self.passes is None or self.passes >= 1, f"`passes` must be at least 1. Got {self.passes=}.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class VideoConfig(Choice):
     """The next frames of clips, learned in the latents of a frozen autoencoder (the paper's Section 4.3)."""
@@ -62,12 +96,14 @@ class VideoConfig(Choice):
     """Frames that are given; the state of the model holds as many."""
     autoencoder: str = "runs/collisions-autoencoder/model"
     """Folder of the trained autoencoder."""
-    part: Literal["validation", "test"] = "test"
+    part: Part = "test"
     """What is scored; settings are chosen on validation clips."""
     num_clips: int = 256
     """Clips that are scored."""
     num_paths: int = 4
     """Futures drawn of each."""
+    variants: tuple[VideoVariant, ...] = ()
+    """Scored too, with the same weights."""
     lag: float | None = None
     """Transitions go from one frame to the next."""
 
@@ -77,3 +113,8 @@ class VideoConfig(Choice):
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
         room = self.context < self.clips.length
         check(room, f"`context` must leave frames to predict. Got {self.context} of {self.clips.length}.")
+        for variant in self.variants:
+            made = variant.rate == 1 or self.clips.source == "collisions"
+            check(made, f"Only of made clips the frames between are known. Got {variant.rate=} of {self.clips.source}.")
+            longer = variant.length is None or variant.length > self.context
+            check(longer, f"`length` must exceed `context`={self.context}. Got {variant.length=}.")

@@ -34,10 +34,15 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "collisions-flow-matching": video.flow_matching,
     "collisions-pfi": video.pfi,
     "collisions-regression": video.regression,
+    "people-autoencoder": video.people_autoencoder,
+    "people": video.people,
 }
 COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
     "branching": branching.comparison,
     "known-sdes": known_sdes.comparison,
     "pusht": pusht.comparison,
+    "video-collisions": video.comparison,
+    "video-scaling": video.scaling,
+    "video-people": video.people_comparison,
 }
 """All rows of a results table, by the task's name."""

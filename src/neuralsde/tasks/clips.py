@@ -1,18 +1,30 @@
-"""Clips of video as bytes with their true times, made on the spot or from a folder of shards."""
+"""Clips of video as bytes with their true times, made on the spot or from a folder of shards.
+
+What is slow to make, clips and their latents, is kept in the folder that NEURALSDE_CACHE names, if it does.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from neuralsde.config.collisions import Split
 from neuralsde.config.video import ClipsConfig
-from neuralsde.data.videos.shards import VideoShards
+from neuralsde.data.videos.shards import VideoShards, Windows
+from neuralsde.files import writable_folder
+from neuralsde.metrics.forecast import mean_ci
+from neuralsde.metrics.video import psnr, ssim
 from neuralsde.tasks.collisions import split_clips
+
+CACHE = "NEURALSDE_CACHE"
 
 
 def device() -> torch.device:
@@ -20,27 +32,88 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def kept(name: str, key: object, make: Callable[[], Tensor]) -> Tensor:
+    """What `make` gives for a key; where there is a cache, it is mapped from there the next time, by any process."""
+    folder = os.environ.get(CACHE)
+    if not folder:
+        return make()
+    file = Path(folder) / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.npy"
+    if not file.exists():
+        new = writable_folder(folder) / f".{os.getpid()}-{file.name}"
+        np.save(new, make().cpu().numpy())
+        os.replace(new, file)
+    return torch.from_numpy(np.load(file, mmap_mode="c"))
+
+
 def read_clips(
     config: ClipsConfig, part: Split, num: int | None = None
 ) -> tuple[UInt8[Tensor, "N T C H W"], Float[Tensor, "N T"]]:
-    """Frames and times (seconds) of the clips of a part, or of `num` of them, spread evenly over it."""
+    """Frames and times (seconds) of the clips of a part, or of `num` of them: the first of those that are made on the spot,
+    else spread evenly over it."""
+    times = read_times(config, part, num)
+    if config.source != "collisions":
+        return torch.from_numpy(np.stack([windows.clip(k)[0] for windows, k in _places(config, part, num)])), times
+    scenes, total = replace(config.collisions, num_frames=config.length), len(times)
+    look = replace(scenes, num_train=1, num_validation=1, num_test=1)
+
+    def make() -> Tensor:
+        workers = min(config.num_workers, total)
+        return split_clips(scenes, part, num=total, device=device(), num_workers=workers).frames
+
+    return kept("collisions", (look, part, total), make), times
+
+
+def read_times(config: ClipsConfig, part: Split, num: int | None = None) -> Float[Tensor, "N T"]:
+    """The times alone, of the same clips."""
     if config.source == "collisions":
-        made = split_clips(
-            replace(config.collisions, num_frames=config.length),
-            part,
-            num=num,
-            device=device(),
-            num_workers=config.num_workers,
-        )
-        return made.frames, torch.from_numpy(made.times)[None].expand(len(made.frames), -1)
-    shards = VideoShards.open(config.source).select(part, way=config.way)
-    windows = shards.windows(config.length, config.stride)
-    total = len(windows)
-    places = np.arange(total) if num is None or num >= total else np.arange(num) * total // num
-    frames, times = windows.batch(places)
-    return torch.from_numpy(frames), torch.from_numpy(times).double()
+        total = len(config.collisions.seeds(part)[:num])
+        return (torch.arange(config.length, dtype=torch.float64) / config.collisions.fps)[None].expand(total, -1)
+    return torch.from_numpy(np.stack([windows.clip(k)[1] for windows, k in _places(config, part, num)])).double()
+
+
+def read_groups(config: ClipsConfig, part: Split, num: int | None = None) -> Int[Tensor, " N"] | None:
+    """The recording that each of these clips is from; None where each has one of its own."""
+    if config.source == "collisions":
+        return None
+    names = [(windows.shards.folder, windows.videos[k]) for windows, k in _places(config, part, num)]
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return torch.tensor([numbers[name] for name in names])
+
+
+def has_part(config: ClipsConfig, part: Split) -> bool:
+    """Whether there are clips of a part; a folder may have been split in two."""
+    return config.source == "collisions" or any(part in shards.parts(config.way) for shards in _folders(config))
+
+
+def _folders(config: ClipsConfig) -> list[VideoShards]:
+    return [VideoShards.open(folder.strip()) for folder in config.source.split(",")]
+
+
+def _places(config: ClipsConfig, part: Split, num: int | None) -> list[tuple[Windows, int]]:
+    """All clips of a part, one folder after the other, or `num` of them."""
+    found: list[tuple[Windows, int]] = []
+    folders = _folders(config)
+    for shards in folders:
+        if part in shards.parts(config.way) or len(folders) == 1:  # a single one says itself what it lacks
+            windows = shards.select(part, way=config.way).windows(config.length, config.stride)
+            found += [(windows, k) for k in range(len(windows))]
+    if not found:
+        raise ValueError(f"None of {config.source} has clips for {part}.")
+    return found if num is None or num >= len(found) else [found[k * len(found) // num] for k in range(num)]
 
 
 def shown(frames: UInt8[Tensor, "... C H W"]) -> Float[Tensor, "... C H W"]:
     """Bytes as values from 0 to 1."""
     return frames.float() / 255
+
+
+def quality(
+    video: Float[Tensor, "N T C H W"], truth: Float[Tensor, "N T C H W"], groups: Int[Tensor, " N"] | None = None
+) -> tuple[dict[str, float | None], dict[str, Float[Tensor, "N T"]]]:
+    """PSNR and SSIM: the mean over clips with half the width of its 95 % interval, and the scores of all frames."""
+    frames = {"psnr": psnr(video, truth).cpu(), "ssim": ssim(video, truth).cpu()}
+    means: dict[str, float | None] = {}
+    for name, values in frames.items():
+        found = mean_ci(values.mean(1), groups)
+        means |= {name: found["mean"], f"{name}_half_width": found["ci95"]}
+    return means, frames

@@ -1,33 +1,46 @@
 """Video prediction: a model of the latents of clips, scored on the frames that it draws (the paper's Section 4.3).
 
 Latents are encoded once. The state of the model is the last frames; it moves the newest one. A predicted frame is the last
-known one plus what changed in the decoded latents. One sampler setting serves every score.
+known one plus what changed in the decoded latents. A model is trained once and scored as it is and as its variants say.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import hashlib
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from neuralsde.autoencoder import Autoencoder
-from neuralsde.config import Sampler, VideoConfig
-from neuralsde.metrics.forecast import mean_ci
-from neuralsde.metrics.frechet import frechet_of_sets, motion_features
-from neuralsde.metrics.video import psnr, ssim
+from neuralsde.config import ClipsConfig, Sampler, VideoConfig, VideoVariant
+from neuralsde.config.collisions import Split
+from neuralsde.metrics.frechet import frechet_distance, frechet_floor, motion_features
 from neuralsde.models import load
-from neuralsde.sequence import SequenceModel
-from neuralsde.tasks.clips import device, read_clips, shown
+from neuralsde.noise import Noise
+from neuralsde.sequence import SequenceModel, evaluating
+from neuralsde.solvers import Diverged
+from neuralsde.tasks.between import cubic, straight
+from neuralsde.tasks.clips import device, has_part, kept, quality, read_clips, read_groups, read_times, shown
 from neuralsde.trajectories import Trajectories
 
 STARTS_FROM_HISTORY = True
 """The model's `history` is the context."""
+DISTANCE = "Fréchet distance on latent motion"
+NUM_RESAMPLES = 100
+"""Of the clips, for the interval of a distance."""
+VALIDATION_SIZE = 8_192
+"""Transitions of the validation losses."""
 
 
-@cache
+@lru_cache(maxsize=4)
 def _autoencoder(folder: str) -> Autoencoder:
     found = load(folder)
     if not isinstance(found, Autoencoder):
@@ -39,17 +52,23 @@ def _autoencoder(folder: str) -> Autoencoder:
 
 def encode_clips(autoencoder: Autoencoder, frames: Tensor) -> Float[Tensor, "N T K h w"]:
     """Latents of clips of bytes, a few clips at a time."""
-    parts = [autoencoder.encode(shown(part.flatten(0, 1))).unflatten(0, part.shape[:2]) for part in frames.split(256)]
-    return torch.cat(parts)
+    place, parts = autoencoder.shift.device, frames.split(256)
+    return torch.cat([autoencoder.encode(shown(x.flatten(0, 1).to(place))).unflatten(0, x.shape[:2]) for x in parts])
 
 
 def data(config: VideoConfig, seed: int = 0) -> Trajectories:
     """The latents of the training clips, at their true times."""
-    frames, times = read_clips(config.clips, "train")
-    latents = encode_clips(_autoencoder(config.autoencoder), frames)
+    return _paths(config, "train")
+
+
+def _paths(config: VideoConfig, part: Split) -> Trajectories:
+    autoencoder = _autoencoder(config.autoencoder)
+    weights = hashlib.sha256((Path(config.autoencoder) / "model.safetensors").read_bytes()).hexdigest()
+    key = (weights, replace(config.clips, num_workers=1), part)
+    latents = kept("latents", key, lambda: encode_clips(autoencoder, read_clips(config.clips, part)[0])).to(device())
     num, length = latents.shape[:2]
-    lengths = torch.full((num,), length, device=latents.device)
-    return Trajectories(latents.flatten(0, 1), times.flatten().to(latents.device), lengths)
+    times = read_times(config.clips, part).flatten().to(latents.device)
+    return Trajectories(latents.flatten(0, 1), times, torch.full((num,), length, device=latents.device))
 
 
 def predict(
@@ -71,38 +90,216 @@ def predict(
     return autoencoder.decode_after(drawn, shown(frames[:, context - 1]), given[:, -1]), drawn
 
 
+# Scores
+
+
 def assess(model: SequenceModel, config: VideoConfig, *, seed: int = 0) -> tuple[dict[str, Any], None]:
     """PSNR, SSIM and a Fréchet distance on latent motion, beside those of a copy of the last frame and of the decoder.
 
-    `spread` is the standard deviation of the futures of a clip, `error` that of their mean from the truth, in pixels; the
-    correlation over clips tells whether futures differ where the future is uncertain.
+    Variants stand beside them with their name before the score, or `failed` where paths left the data. `spread` is the
+    standard deviation of the futures of a clip, `error` that of their mean from the truth, in pixels; the correlation over
+    clips tells whether futures differ where the future is uncertain.
     """
-    autoencoder, context = _autoencoder(config.autoencoder), config.context
-    frames, times = read_clips(config.clips, config.part, config.num_clips)
     model.to(device())
-    images, latents = predict(model, autoencoder, frames, times, context=context, num_paths=config.num_paths, seed=seed)
-    truth = shown(frames[:, context:]).to(images.device)
-    true_latents = encode_clips(autoencoder, frames)
-    scores: dict[str, Any] = {"num_clips": len(frames), "network_passes": sum(model.nfe.values())}
-    known, last = shown(frames[:, context - 1]).to(images.device), true_latents[:, context - 1]
-    num = truth.shape[1]
-
-    def repeated(x: Tensor) -> Tensor:
-        return x[:, None].expand(-1, num, *x.shape[1:])
-
-    ceiling = autoencoder.decode_after(true_latents[:, context:], known, last)
-    shown_by = {"": images[:, 0], "copy: ": repeated(known), "decoder: ": ceiling}
-    for prefix, video in shown_by.items():
-        for name, score in (("psnr", psnr), ("ssim", ssim)):
-            value = mean_ci(score(video, truth).mean(1).cpu())
-            scores |= {f"{prefix}{name}": value["mean"], f"{prefix}{name}_half_width": value["ci95"]}
-    real = motion_features(true_latents[:, context:], context="out").values
-    for prefix, motion in {"": latents[:, 0], "copy: ": repeated(last)}.items():
-        features = motion_features(motion, context="out").values
-        scores[f"{prefix}motion_distance"] = frechet_of_sets(features.cpu(), real.cpu())
-    if config.num_paths > 1:
-        spread = images.std(1).flatten(1).mean(1)
-        error = (images.mean(1) - truth).abs().flatten(1).mean(1)
-        scores["spread"], scores["error"] = float(spread.mean()), float(error.mean())
-        scores["spread_error_correlation"] = float(torch.corrcoef(torch.stack([spread, error]))[0, 1])
+    scores: dict[str, Any] = {"num_clips": 0, "parameters": sum(p.numel() for p in model.parameters())}
+    scores |= validation_losses(model, config, seed=seed)
+    for variant in (VideoVariant(name="", keep=True), *config.variants):
+        try:
+            with _run_as(model, variant):
+                found = _scores(model, config, variant, seed)
+        except Diverged as error:  # of this way to draw: the others stand
+            found = {"failed": str(error)}
+        scores |= {f"{variant.name}: {key}" if variant.name else key: value for key, value in found.items()}
     return scores, None
+
+
+def validation_losses(model: SequenceModel, config: VideoConfig, *, seed: int = 0) -> dict[str, float]:
+    """The losses of the training on validation clips, and the paper's reduced loss, mean log((r² + δ) / δ)."""
+    if not has_part(config.clips, "validation"):
+        return {}
+    pairs = _paths(config, "validation").transitions(lag=config.lag, history=model.config.history)
+    batch = pairs.spread(VALIDATION_SIZE)
+    noise = Noise.for_step(seed + 1, 0, torch.arange(len(batch), device=batch.next.device))
+
+    @torch.no_grad()
+    def losses() -> dict[str, float]:
+        with evaluating(model):
+            return {name: float(value) for name, value in model.loss(batch, noise).items()}
+
+    found = {f"validation_{name}": value for name, value in losses().items()}
+    own: Any = model.config
+    if hasattr(own, "flow_loss"):
+        model.config = replace(own, flow_loss="log")
+        try:
+            found["reduced_loss"] = 2 * losses()["flow"] - math.log(own.delta)
+        finally:
+            model.config = own
+    return found
+
+
+@contextmanager
+def _run_as(model: SequenceModel, variant: VideoVariant) -> Iterator[None]:
+    """The model with the sampler of a variant, for a while."""
+    config, sampler = model.config, model.sampler
+    changes: dict[str, Any] = {
+        name: value for name in ("diffusion", "pull") if (value := getattr(variant, name)) is not None
+    }
+    if variant.passes is not None and hasattr(config, "num_steps"):
+        model.config = replace(config, num_steps=variant.passes)  # type: ignore[call-arg]
+    elif variant.passes is not None:
+        changes["substeps"] = variant.passes
+    model.sampler = replace(sampler, **changes)
+    try:
+        yield
+    finally:
+        model.config, model.sampler = config, sampler
+
+
+@dataclass(frozen=True, eq=False)
+class _Truth:
+    """N clips: what a model is given and what it is to draw."""
+
+    given: Float[Tensor, "N M K h w"]
+    known: Float[Tensor, "N C H W"]
+    """The last known frame."""
+    times: Float[Tensor, "N T"]
+    """Since the start of the clip, from the last known frame on; (T - 1) frames are to be drawn."""
+    bytes: UInt8[Tensor, "N T C H W"]
+    """From the last known frame on."""
+    groups: Int[Tensor, " N"] | None
+    autoencoder: Autoencoder
+
+    @property
+    def future(self) -> Float[Tensor, "N F C H W"]:
+        """The frames that are to be drawn."""
+        return shown(self.bytes[:, 1:])
+
+    @cached_property
+    def latents(self) -> Float[Tensor, "N F K h w"]:
+        """Of these frames."""
+        return encode_clips(self.autoencoder, self.bytes[:, 1:])
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Frames of latents (N, ..., K, h, w) that follow the known one."""
+        return self.autoencoder.decode_after(latents, self.known, self.given[:, -1])
+
+
+@lru_cache(maxsize=8)
+def _truth(clips: ClipsConfig, part: Split, num: int, context: int, rate: int, autoencoder: str) -> _Truth:
+    """Clips at `rate` times the frames of training."""
+    scenes = replace(clips.collisions, fps=clips.collisions.fps * rate)
+    finer = clips if rate == 1 else replace(clips, collisions=scenes, length=(clips.length - 1) * rate + 1)
+    frames, times = read_clips(finer, part, num)
+    net, start = _autoencoder(autoencoder), (context - 1) * rate
+    given = encode_clips(net, frames[:, : start + 1 : rate])
+    rest, times = frames[:, start:].to(given.device), (times - times[:, :1])[:, start:]
+    return _Truth(given, shown(rest[:, 0]), times, rest, read_groups(clips, part, num), net)
+
+
+def _scores(model: SequenceModel, config: VideoConfig, variant: VideoVariant, seed: int) -> dict[str, Any]:
+    clips = config.clips if variant.length is None else replace(config.clips, length=variant.length)
+    part = variant.part or config.part
+    truth = _truth(clips, part, config.num_clips, config.context, variant.rate, config.autoencoder)
+    if variant.rate > 1:
+        return _scores_between(model, truth, variant, seed)
+    num_paths = 1 if variant.name else config.num_paths
+    paths = _draw(model, truth, truth.times, num_paths, seed)[:, :, 1:]
+    passes = sum(model.nfe.values()) / paths.shape[2]
+    images = truth.decode(paths)
+    found: dict[str, Any] = {}
+    if not variant.name:
+        found["num_clips"] = len(images)
+        found |= {} if truth.groups is None else {"recording_by_clip": " ".join(map(str, truth.groups.tolist()))}
+    means, frames = quality(images[:, 0], truth.future, truth.groups)
+    found |= {"passes_per_frame": passes, **means, **_distance(paths[:, 0], truth)}
+    if not variant.name or variant.length is not None:
+        found |= {f"{name}_by_frame": _rounded(values.mean(0)) for name, values in frames.items()}
+        found |= _references(truth)
+    if variant.keep:
+        found |= {f"{name}_by_clip": _text(values.mean(1)) for name, values in frames.items()}
+    if num_paths > 1:
+        found |= _spread(images, truth.future)
+    return found
+
+
+def _draw(
+    model: SequenceModel, truth: _Truth, times: Tensor, num_paths: int, seed: int
+) -> Float[Tensor, "N P T K h w"]:
+    rng = torch.Generator().manual_seed(seed)
+    return model.sample(truth.given, times, num_paths=num_paths, rng=rng)
+
+
+def _scores_between(model: SequenceModel, truth: _Truth, variant: VideoVariant, seed: int) -> dict[str, Any]:
+    """Of the frames between those of the training's rate."""
+    rate, coarse = variant.rate, truth.times[:, :: variant.rate]
+    if variant.between == "sampled":
+        path = _draw(model, truth, truth.times, 1, seed)[:, 0]
+        images = truth.decode(path[:, _between(rate, path.shape[1])])
+    else:
+        beyond = 2 * coarse[:, -1:] - coarse[:, -2:-1]
+        path = _draw(model, truth, torch.cat([coarse, beyond], dim=1), 1, seed)[:, 0]
+        path, after = path[:, :-1], path[:, -1]
+        before = truth.given[:, -2] if truth.given.shape[1] > 1 else 2 * path[:, 0] - path[:, 1]
+        if variant.between == "pixels":
+            images = straight(torch.cat([truth.known[:, None], truth.decode(path[:, 1:])], dim=1), rate)
+        elif variant.between == "cubic":
+            images = truth.decode(cubic(before, path, after, rate))
+        else:
+            images = truth.decode(straight(path, rate))
+    passes = sum(model.nfe.values()) / (coarse.shape[1] - (variant.between == "sampled"))
+    means, frames = quality(images, shown(truth.bytes[:, _between(rate, truth.bytes.shape[1])]), truth.groups)
+    kept_scores = {f"{name}_by_clip": _text(values.mean(1)) for name, values in frames.items()} if variant.keep else {}
+    return {"passes_per_frame": passes, **means, **kept_scores}
+
+
+def _between(rate: int, num: int) -> list[int]:
+    """Places of the frames that are none of the training's rate."""
+    return [k for k in range(num) if k % rate]
+
+
+def _distance(drawn: Float[Tensor, "N F K h w"], truth: _Truth) -> dict[str, Any]:
+    """Between the motion of drawn and true latents, with half the width of its interval."""
+    sets = (motion_features(x, context="out") for x in (drawn, truth.latents))
+    one, two = (replace(x, values=x.values.cpu()) for x in sets)
+    rng = torch.Generator().manual_seed(0)
+    some: dict[str, Any] = {"min_samples": 2, "num_resamples": NUM_RESAMPLES, "paired": True, "groups": truth.groups}
+    found = frechet_distance(one, two, name=DISTANCE, rng=rng, **some)
+    low, high = found.interval or (math.nan, math.nan)
+    return {"motion_distance": found.value, "motion_distance_half_width": (high - low) / 2}
+
+
+def _references(truth: _Truth) -> dict[str, Any]:
+    """Scores of a copy of the last known frame, of the decoder on true latents, and of true motion against true motion."""
+    future, still = truth.future, truth.given[:, -1:].expand_as(truth.latents)
+    copy = quality(truth.known[:, None].expand_as(future), future, truth.groups)[0] | _distance(still, truth)
+    ceiling = quality(truth.decode(truth.latents), future, truth.groups)[0]
+    features = motion_features(truth.latents, context="out")
+    rng = torch.Generator().manual_seed(0)
+    floor = frechet_floor(replace(features, values=features.values.cpu()), name=DISTANCE, rng=rng, min_samples=2)
+    named = {f"copy: {k}": v for k, v in copy.items()} | {f"decoder: {k}": v for k, v in ceiling.items()}
+    return named | {"motion_distance_floor": floor.value}
+
+
+def _spread(images: Float[Tensor, "N P F C H W"], truth: Tensor) -> dict[str, Any]:
+    """How far the futures of a clip differ, how far their mean is off, and whether the two go together."""
+    spread = images.std(1).flatten(1).mean(1).cpu()
+    error = (images.mean(1) - truth).abs().flatten(1).mean(1).cpu()
+    related = float(torch.corrcoef(torch.stack([spread, error]))[0, 1])
+    order = spread.argsort().tensor_split(4)
+    return {
+        "spread": float(spread.mean()),
+        "error": float(error.mean()),
+        "spread_error_correlation": related,
+        "spread_error_correlation_half_width": 1.96 * (1 - related**2) / math.sqrt(max(1, len(spread) - 3)),
+        "spread_by_quarter": [float(spread[k].mean()) for k in order],
+        "error_by_quarter": [float(error[k].mean()) for k in order],
+    }
+
+
+def _rounded(values: Tensor) -> list[float]:
+    return [round(v, 4) for v in values.tolist()]
+
+
+def _text(values: Tensor) -> str:
+    """Short, and skipped by means over seeds."""
+    return " ".join(f"{v:.4g}" for v in values.tolist())

@@ -1,0 +1,275 @@
+"""A model of videos as one folder, complete in itself, and what it draws: futures of a clip at any times.
+
+    config.json, model.safetensors                the SDE of latents, as `save_pretrained` writes it
+    autoencoder/config.json, model.safetensors    frames to latents and back
+    video.json                                    size, crop and colour of frames, frames per second, frames that are given
+
+The folder can be moved and loaded anywhere; nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from neuralsde.autoencoder import Autoencoder
+from neuralsde.config import Sampler
+from neuralsde.data.videos.decode import FrameSettings, read_video
+from neuralsde.data.videos.report import BadVideo
+from neuralsde.models import load
+from neuralsde.sequence import SequenceModel
+from neuralsde.tasks.clips import device
+from neuralsde.tasks.video import predict
+
+FORMAT = 1
+RECORD, AUTOENCODER = "video.json", "autoencoder"
+NEAR = 0.25
+"""How far a given frame may be from its time, in steps: as far as in training. Between frames farther away it is blended."""
+WIDEST = 1.5
+"""Time between the two frames that are blended, in steps."""
+
+
+@dataclass(frozen=True)
+class Footage:
+    """Frames of a clip in the form that a model takes."""
+
+    name: str
+    frames: UInt8[Tensor, "T C H W"]
+    times: np.ndarray
+    """(T,) seconds."""
+
+
+@dataclass(frozen=True)
+class Futures:
+    """What may come after a clip; times are seconds after the last frame that was given."""
+
+    given: UInt8[Tensor, "K C H W"]
+    given_times: np.ndarray
+    """(K,), the last of them 0."""
+    frames: UInt8[Tensor, "P T C H W"]
+    times: np.ndarray
+    """(T,)"""
+
+    @property
+    def all_times(self) -> np.ndarray:
+        """(K + T,): given frames, then futures."""
+        return np.concatenate([self.given_times, self.times])
+
+    def clips(self, truth: UInt8[Tensor, "T C H W"] | None = None) -> dict[str, np.ndarray]:
+        """What to show: the truth, if it is known, and each future, (K + T, C, H, W) with the given frames before."""
+        shown = {} if truth is None else {"truth": truth}
+        shown |= {f"future {k + 1}": future for k, future in enumerate(self.frames)}
+        return {name: torch.cat([self.given, clip]).numpy() for name, clip in shown.items()}
+
+
+@dataclass(frozen=True)
+class VideoModel:
+    """The SDE of latents, the autoencoder of its frames, and how a picture becomes a frame."""
+
+    model: SequenceModel
+    autoencoder: Autoencoder
+    settings: FrameSettings
+
+    @property
+    def context(self) -> int:
+        """Frames that must be given."""
+        return self.model.config.history
+
+    @property
+    def step(self) -> float:
+        """Seconds between the frames that it learned from."""
+        return self.model.scale.step
+
+    @property
+    def fps(self) -> float:
+        """Frames per second that it learned from."""
+        return 1.0 / self.step
+
+    def read(self, clip: str | os.PathLike[str]) -> Footage:
+        """The frames of a video file, made as those of the training were."""
+        try:
+            video = read_video(Path(clip), replace(self.settings, min_frames=1, every=1))
+        except BadVideo as error:
+            raise ValueError(f"{error}. Give a video that plays, of {self.need}.") from None
+        return Footage(Path(clip).name, torch.from_numpy(video.frames), video.times)
+
+    @property
+    def need(self) -> str:
+        """What a clip must have, in words."""
+        return (
+            f"at least {self.context} frames at {self.fps:.3g} per second ({(self.context - 1) * self.step:.3g} s): so many "
+            "are given to this model"
+        )
+
+    def futures(
+        self,
+        clip: Footage,
+        *,
+        num_frames: int = 16,
+        fps: float | None = None,
+        num_paths: int = 4,
+        at: float | None = None,
+        sampler: Sampler | None = None,
+        seed: int = 0,
+    ) -> Futures:
+        """Draw what may follow a clip.
+
+        Args:
+            clip: of `read`, or frames of your own.
+            num_frames: frames of each future.
+            fps: frames per second of the futures, any number; None: as in training.
+            num_paths: futures.
+            at: time in the clip of the last given frame, seconds from its beginning; None: the end of the clip.
+            sampler: replaces that of the model.
+            seed: of the futures.
+        """
+        rate = self.fps if fps is None else fps
+        if not rate > 0 or num_frames < 1 or num_paths < 1:
+            raise ValueError(
+                f"`fps`, `num_frames` and `num_paths` must be positive. Got {rate:g}, {num_frames}, {num_paths}."
+            )
+        given = self.given(clip, at)
+        before = self.step * np.arange(1 - self.context, 1)
+        after = np.arange(1, num_frames + 1) / rate
+        times = torch.from_numpy(np.concatenate([before, after]))
+        images, _ = predict(
+            self.model,
+            self.autoencoder,
+            given[None],
+            times[None],
+            context=self.context,
+            num_paths=num_paths,
+            sampler=sampler,
+            seed=seed,
+        )
+        return Futures(given, before, (255 * images[0]).round().byte().cpu(), after)
+
+    def given(self, clip: Footage, at: float | None = None) -> UInt8[Tensor, "K C H W"]:
+        """The last frames of a clip up to a time, one step of the training apart."""
+        if tuple(clip.frames.shape[1:]) != self.settings.shape:
+            raise ValueError(
+                f"Frames of {clip.name} must have the shape {self.settings.shape}. Got {tuple(clip.frames.shape[1:])}. "
+                "Read the clip with `read`, which resizes it."
+            )
+        since = clip.times - clip.times[0]
+        if at is not None and not 0 <= at <= since[-1] + self.step:
+            raise ValueError(f"{clip.name} lasts {since[-1]:.3g} s. Got {at=}. Give a time within it.")
+        last = len(since) - 1 if at is None else int(np.abs(since - at).argmin())
+        wanted = since[last] - self.step * np.arange(self.context)[::-1]
+        if wanted[0] < -NEAR * self.step:
+            raise ValueError(
+                f"{clip.name} is too short: {last + 1} frame(s), {since[last]:.3g} s{'' if at is None else f' up to {at:g} s'}. "
+                f"Give a clip with {self.need}."
+            )
+        return torch.stack([self._frame_at(clip, since, t) for t in wanted])
+
+    def _frame_at(self, clip: Footage, since: np.ndarray, time: float) -> Tensor:
+        """The frame nearest to a time, or where none is near the two around it, blended."""
+        near = int(np.abs(since - time).argmin())
+        if abs(since[near] - time) <= NEAR * self.step:
+            return clip.frames[near]
+        right = int(np.searchsorted(since, time))
+        left, gap = right - 1, since[right] - since[right - 1]
+        if gap > WIDEST * self.step:
+            raise ValueError(
+                f"{clip.name} has {1 / gap:.3g} frames per second at {time:.3g} s, too few. Give a clip with {self.need}."
+            )
+        share = float((time - since[left]) / gap)
+        return ((1 - share) * clip.frames[left].float() + share * clip.frames[right].float()).round().byte()
+
+
+def save_video_model(
+    folder: str | os.PathLike[str],
+    model: SequenceModel,
+    autoencoder: SequenceModel,
+    *,
+    settings: FrameSettings | None = None,
+    half: bool = False,
+) -> Path:
+    """Write the whole model into a folder.
+
+    Args:
+        folder: to write into.
+        model: of the latents, trained with times in seconds.
+        autoencoder: frozen, of the frames.
+        settings: how frames were made from pictures; None: cut from the middle to the size of the autoencoder's frames.
+        half: keep weights in 16 bits, half the size; units and bounds stay as they are.
+    """
+    if not isinstance(autoencoder, Autoencoder):
+        raise ValueError(f"`autoencoder` must be an Autoencoder. Got {type(autoencoder).__name__}.")
+    channels, height, width = autoencoder.scale.shape
+    whole = VideoModel(model, autoencoder, settings or FrameSettings(size=(height, width), grey=channels == 1))
+    wrong = _unfit(whole)
+    if wrong:
+        raise ValueError(f"These do not belong together: {wrong}.")
+    place = Path(folder)
+    (place / RECORD).unlink(missing_ok=True)  # written last: where it stands, all is there
+    for part, where in ((model, place), (autoencoder, place / AUTOENCODER)):
+        part.save_pretrained(where, half=half)
+    record = {
+        "format": FORMAT,
+        "frames": whole.settings.to_dict(),
+        "fps": round(whole.fps, 6),
+        "context": whole.context,
+    }
+    new = place / f".{RECORD}.new"
+    new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    os.replace(new, place / RECORD)
+    return place
+
+
+def load_video_model(folder: str | os.PathLike[str]) -> VideoModel:
+    """The model in a folder written by `save_video_model`, or in the run folder of `nsde fit`, ready on the GPU if there is one."""
+    place = video_folder(folder)
+    if place is None:
+        raise ValueError(f"{folder} holds no model of videos: there is no {RECORD}. Give the run folder of `nsde fit`.")
+    record = _read_record(place / RECORD)
+    model, autoencoder = load(place), load(place / AUTOENCODER)
+    if not isinstance(autoencoder, Autoencoder):
+        raise ValueError(f"{place / AUTOENCODER} holds a {autoencoder.kind}, not an Autoencoder. Save the model again.")
+    try:
+        settings = FrameSettings.from_dict(record["frames"])
+        whole = VideoModel(model.to(device()).eval(), autoencoder.to(device()).eval(), settings)
+        differs = abs(record["fps"] * whole.step - 1) > 1e-3 or record["context"] != whole.context
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"{place / RECORD} is damaged ({error}). Save the model again.") from None
+    wrong = _unfit(whole) or ("fps or context are others than the model's" if differs else "")
+    if wrong:
+        raise ValueError(f"{place / RECORD} does not fit its models: {wrong}. Save the model again.")
+    return whole
+
+
+def video_folder(folder: str | os.PathLike[str]) -> Path | None:
+    """Where the model of videos lies: in this folder, or in `model` inside; None if there is none."""
+    return next((place for place in (Path(folder), Path(folder) / "model") if (place / RECORD).is_file()), None)
+
+
+def _read_record(file: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not valid JSON ({error}). Save the model again.") from None
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        form = record.get("format") if isinstance(record, dict) else record
+        raise ValueError(f"{file} has format {form!r}, this version reads {FORMAT}. Install a newer neuralsde.")
+    return record
+
+
+def _unfit(video: VideoModel) -> str:
+    """Why the parts do not fit each other, or nothing."""
+    frames, latents = tuple(video.autoencoder.scale.shape), tuple(video.autoencoder.latent_shape)
+    if frames != video.settings.shape:
+        return f"frames have the shape {video.settings.shape}, the autoencoder takes {frames}"
+    if tuple(video.model.scale.shape) != latents:
+        return (
+            f"the model moves states of shape {tuple(video.model.scale.shape)}, the autoencoder's latents are {latents}"
+        )
+    return ""

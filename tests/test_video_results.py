@@ -1,0 +1,127 @@
+"""Tables and figures of video results, from a small file made here; and the files that are published, if any."""
+
+import json
+import math
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from neuralsde import plots_video, result_tables_video
+from neuralsde.compare import folder_name, summarise
+from neuralsde.config import Experiment
+from neuralsde.metrics.power_law import fit_power_law
+from neuralsde.recipes import COMPARISONS
+from neuralsde.recipes import video as recipes
+from neuralsde.records import from_dict
+from neuralsde.result_tables import TABLES
+
+ROOT = Path(__file__).parent.parent
+VIDEO = ("video-collisions", "video-scaling", "video-people")
+
+
+def scores(shift, prefix=""):
+    values = {"psnr": 25.0 + shift, "ssim": 0.8 + shift / 10, "motion_distance": 7.0 - shift, "passes_per_frame": 1.0}
+    values |= {"psnr_half_width": 0.5, "psnr_by_clip": " ".join(f"{20 + k + shift:g}" for k in range(4))}
+    values["ssim_by_clip"] = " ".join(f"{0.5 + k / 10 + shift / 10:g}" for k in range(4))
+    return {prefix + key: value for key, value in values.items()}
+
+
+def results(rows):
+    runs = [{"label": label, "seed": 0, "scores": found} for label, found in rows.items()]
+    return {"summary": {r["label"]: summarise([r]) for r in runs}, "runs": runs}
+
+
+def test_comparisons_have_their_command_and_their_table():
+    import typing
+
+    from neuralsde.cli import Compare
+
+    known = get_args(get_args(typing.get_type_hints(Compare, include_extras=True)["task"])[0])
+    assert set(known) == set(COMPARISONS) == set(TABLES)
+    assert set(VIDEO) <= set(known)
+
+
+def test_rows_have_names_of_their_own_and_differ_in_what_they_say():
+    rows = recipes.comparison()
+    assert len({folder_name(label, 0) for label in rows}) == len(rows)
+    assert rows["NSDE"].model.tau == "start" and rows["NSDE, uniform τ"].model.tau == "uniform"
+    assert rows["Flow Matching"].model.target == "increment"
+    assert len({(str(r.model)) for r in rows.values()}) == len(rows)
+    for run in rows.values():
+        names = [variant.name for variant in run.task.variants]
+        assert len(set(names)) == len(names)
+    assert len(recipes.scaling()) >= 8
+    assert len({r.train.steps for r in recipes.scaling().values()}) == 1
+    rates = [r.train.lr for r in recipes.scaling().values()]
+    assert rates == sorted(rates, reverse=True)
+    assert {r.train.steps for r in rows.values()} == {recipes.TRAIN.steps}  # equal training for all
+
+
+def test_methods_stand_in_order_of_passes_beside_a_copy():
+    ours = scores(0) | scores(1, "passes 5: ") | scores(-2, "copy: ") | {"passes 5: passes_per_frame": 5.0}
+    table = result_tables_video.methods(results({"NSDE": ours})).splitlines()
+    lines = [line for line in table if line.startswith("| NSDE |")]
+    assert lines[0].startswith("| NSDE | 1 | 25.00 ± 0.50 |") and lines[1].startswith("| NSDE | 5 | 26.00 ± 0.50 |")
+    assert any("copy of the last frame | 0 | 23.00" in line for line in table)
+    assert any(line.startswith("| PFI | – | not measured") for line in table)
+
+
+def test_differences_are_those_of_the_same_clips():
+    """Clips differ by dB, the models by 0.25 on each of them: the interval of the difference is 0."""
+    values = results({"NSDE": scores(0.25), "Flow Matching": scores(0)})
+    table = result_tables_video.paired(values, [("NSDE", "Flow Matching"), ("NSDE", "PFI")])
+    assert "| NSDE − Flow Matching | +0.25 ± 0.00 | +0.0250 ± 0.0000 |" in table
+    assert "| NSDE − PFI | not measured | not measured |" in table
+    runs = values["runs"]
+    runs[0]["scores"] |= {"psnr_by_clip": "1 1 3 3", "recording_by_clip": "0 0 1 1"}
+    runs[1]["scores"]["psnr_by_clip"] = "0 0 0 0"
+    mean, half = result_tables_video._difference(runs, "NSDE", "Flow Matching", "psnr")
+    assert mean == 2 and half == pytest.approx(12.706, rel=1e-3)  # two recordings: t with one degree of freedom
+
+
+def test_a_power_law_is_found():
+    sizes = [2.0**k for k in range(10, 18)]
+    law = fit_power_law(sizes, [3 * n**-0.25 for n in sizes])
+    assert law.exponent == pytest.approx(-0.25) and law.factor == pytest.approx(3) and law.pearson == pytest.approx(-1)
+    assert law(16.0) == pytest.approx(1.5)
+    with pytest.raises(ValueError, match="three or more different"):
+        fit_power_law([1, 1, 1], [1, 2, 3])
+
+
+def test_the_scaling_table_fits_what_is_there():
+    losses = {
+        f"width {w}": {"reduced_loss": 4 * n**-0.1, "parameters": n, "train_seconds": 1.0}
+        for w, n in ((64, 10), (96, 100), (128, 1000))
+    }
+    table = result_tables_video.scaling(results(losses))
+    assert "L' ∝ N^-0.1000, Pearson -1.0000 over 3 sizes." in table and "| width 512 | – | not measured | – |" in table
+
+
+def test_figures_draw(tmp_path):
+    curve = plots_video.Curve([1, 2, 10], [25.0, 26.0, 26.5], [0.1, None, 0.2])
+    panels = {"PSNR, dB": {"NSDE": curve}, "SSIM": {"NSDE": curve}}
+    references = {"PSNR, dB": {"copy": 24.0}}
+    figure = plots_video.score_curves(panels, x_label="passes", references=references)
+    figure.savefig(tmp_path / "curves.png")
+    assert len(figure.axes) == 2 and figure.axes[0].get_xscale() == "log"
+    plots_video.scaling_law([1e5, 1e6, 1e7], [3.0, 2.5, 2.1]).savefig(tmp_path / "law.png")
+
+
+def test_texts_are_left_out_of_means():
+    assert "psnr_by_clip" not in summarise([{"seed": 0, "scores": scores(0)}])
+
+
+@pytest.mark.parametrize("name", VIDEO)
+def test_published_files_say_where_they_came_from(name):
+    file = ROOT / "results" / f"{name.replace('-', '_')}.json"
+    if not file.exists():
+        pytest.skip(f"{file.name} has not been measured yet")
+    values, rows = json.loads(file.read_text(encoding="utf-8")), COMPARISONS[name]()
+    assert set(values["summary"]) <= {*rows, "autoencoder"}
+    for run in values["runs"]:
+        assert run["commit"] not in ("", "unknown") and run["hardware"]["cores"]
+        experiment = from_dict(Experiment, run["experiment"])
+        assert run["label"] == "autoencoder" or experiment.model == rows[run["label"]].model
+        assert all(math.isfinite(v) for v in run["scores"].values() if isinstance(v, float))
+    assert TABLES[name](values)
