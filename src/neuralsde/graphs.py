@@ -24,8 +24,8 @@ WARM_UP = 3
 
 def can_capture(model: SequenceModel, config: TrainConfig, device: torch.device, num_processes: int) -> bool:
     """Whether a step is the same kernels every time: one GPU, no stages, no nets we do not know."""
-    plain = config.graph and not config.stages and config.precision != "bf16"
-    return device.type == "cuda" and num_processes == 1 and not model.own_nets and plain
+    plain = config.graph and not config.stages and not model.own_nets
+    return device.type == "cuda" and num_processes == 1 and plain
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:

@@ -333,7 +333,7 @@ class _Loop:
 def _accelerator(config: TrainConfig, folder: Path | None) -> Accelerator:
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
-    from accelerate.utils import DistributedDataParallelKwargs
+    from accelerate.utils import AutocastKwargs, DistributedDataParallelKwargs
 
     AcceleratorState._reset_state()  # settings of an earlier fit in this process must not bind this one
     return Accelerator(
@@ -341,7 +341,10 @@ def _accelerator(config: TrainConfig, folder: Path | None) -> Accelerator:
         cpu=config.cpu,
         log_with=list(config.trackers) or None,
         project_dir=None if folder is None else str(folder),
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=bool(config.stages))],
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(find_unused_parameters=bool(config.stages)),
+            AutocastKwargs(cache_enabled=False),  # what is cached in a step must not be read by its CUDA graph later
+        ],
     )
 
 
