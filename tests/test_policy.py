@@ -354,6 +354,13 @@ def test_an_encoded_context_is_encoded_once_and_anew_when_anything_changes():
     assert len(calls) == 5
 
 
+def test_a_model_that_has_planned_can_be_trained_on():
+    made, demos = policy(), demonstrations()
+    made.reset([0])
+    made.select_action(np.zeros(made.num_features))
+    fit(made.model, action_paths(demos, demos.observations["state"], made.config), steps=2, **QUIET)
+
+
 def test_keys_of_seeds_and_their_children_differ():
     from neuralsde.noise import Noise
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from neuralsde.memo import Memo
 
 
 class Scale(nn.Module):
@@ -29,16 +29,13 @@ class Scale(nn.Module):
         self.register_buffer("context_mean", torch.zeros(context_size))
         self.register_buffer("context_std", torch.ones(context_size))
         self.register_buffer("dt_ref", torch.ones((), dtype=torch.float64))
-        self._read: tuple[tuple[int, int] | None, float] = (None, 1.0)
-        self._box: tuple[tuple[Tensor, ...], tuple[Any, ...], tuple[Tensor, Tensor]] | None = None
+        self._step: Memo[float] = Memo()
+        self._box: Memo[tuple[Tensor, Tensor]] = Memo()
 
     @property
     def step(self) -> float:
         """The reference step in raw time; read from the device once, not in every solver step."""
-        version = (id(self.dt_ref), self.dt_ref._version)
-        if version != self._read[0]:
-            self._read = (version, float(self.dt_ref))
-        return self._read[1]
+        return self._step.get([self.dt_ref], lambda: float(self.dt_ref))
 
     def states(self, x: Tensor) -> Tensor:
         """Raw states in units of the scale."""
@@ -59,14 +56,13 @@ class Scale(nn.Module):
 
     def box(self, ranges: float) -> tuple[Tensor, Tensor]:
         """The data's range widened by `ranges` times its width on both sides, in units of the scale."""
-        buffers = (self.mean, self.std, self.low, self.high)
-        version = (ranges, torch.is_inference_mode_enabled(), *(b._version for b in buffers))
-        known = self._box
-        if known is None or known[1] != version or any(a is not b for a, b in zip(known[0], buffers)):
+
+        def widened() -> tuple[Tensor, Tensor]:
             low, high = self.states(self.low), self.states(self.high)
             width = (high - low).clamp(min=1.0)
-            known = self._box = (buffers, version, (low - ranges * width, high + ranges * width))
-        return known[2]
+            return low - ranges * width, high + ranges * width
+
+        return self._box.get([self.mean, self.std, self.low, self.high], widened, ranges)
 
     def contexts(self, context: Tensor) -> Tensor:
         """Raw contexts in units of the scale."""

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.config import EncodedConfig
+from neuralsde.memo import Memo
 from neuralsde.nets.mlp import MLP, Block
 
 
@@ -48,7 +49,7 @@ class EncodedMLP(MLP):
         self.late = late
         self.encoder = self.make_encoder(config, condition_size - late)
         self._weights = list(self.encoder.parameters())
-        self._known: tuple[Tensor, list[int], Tensor] | None = None
+        self._known: Memo[dict[str, Tensor]] = Memo()
 
     @staticmethod
     def make_encoder(config: EncodedConfig, size: int) -> nn.Module:
@@ -59,10 +60,10 @@ class EncodedMLP(MLP):
         """The memory of a context; on a CPU that of the last one is kept, until the weights change."""
         if self.training or torch.is_grad_enabled() or context.device.type != "cpu":
             return self.encoder(context)
-        version = [p._version for p in self._weights]
-        if self._known is None or self._known[1] != version or not torch.equal(self._known[0], context):
-            self._known = (context, version, self.encoder(context))
-        return self._known[2]
+        known = self._known.get(self._weights, dict)
+        if not known or not torch.equal(known["context"], context):
+            known.update(context=context, memory=self.encoder(context))
+        return known["memory"]
 
     def forward(
         self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
