@@ -456,3 +456,23 @@ def test_wide_nets_resume_bitwise_too(tmp_path):
     with pytest.raises(Crash):
         fit(broken, data, run_dir=tmp_path, **settings)
     assert_same_weights(fit(wide(), data, run_dir=tmp_path, resume=True, **settings), fit(wide(), data, **settings))
+
+
+def test_noise_on_the_context_flattens_what_depends_on_it():
+    """Velocity 2c for a context c of unit variance: errors in c of variance v shrink the slope to 2 / (1 + v)."""
+    rng = torch.Generator().manual_seed(0)
+    context = torch.randn(2_000, 1, generator=rng)
+    states = torch.cat([torch.zeros(2_000, 1), 2 * context], dim=1)[..., None]
+    data = Trajectories.from_arrays(states, [0.0, 1.0], context=context)
+    slopes = []
+    for noise in (0.0, 1.0):
+        model = NeuralSDE.for_data(data, tau="start", noise=0.0, denoiser=False, net=MLPConfig(width=32, depth=1))
+        fit(model, data, steps=300, lr=3e-3, context_noise=noise, **QUIET)
+        low, high = (float(model.fields([[0.0]], context=[[c]])[0]) for c in (-0.5, 0.5))
+        slopes.append(high - low)
+    assert slopes == pytest.approx([2.0, 1.0], abs=0.15)
+    bare, without = problem()
+    with pytest.raises(ValueError, match="this one has none"):
+        fit(bare, without, steps=1, context_noise=0.1, **QUIET)
+    with pytest.raises(ValueError, match="must not be negative"):
+        TrainConfig(context_noise=-1.0)

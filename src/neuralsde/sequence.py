@@ -62,6 +62,11 @@ class Transition:
         moved = {k: v.to(device) for k, v in vars(self).items() if v is not None}
         return replace(self, **moved)
 
+    def with_context_noise(self, std: Tensor, noise: Noise) -> Transition:
+        """The same batch seen by noisier sensors: Gaussian noise of `std` (C,) on the context."""
+        assert self.context is not None
+        return replace(self, context=self.context + std * noise.child(1).normal(0, tuple(std.shape)))
+
 
 Condition = Callable[[Tensor], "Tensor | None"]
 """The condition vector (P, K) of the nets at times (P,)."""

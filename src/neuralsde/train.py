@@ -104,6 +104,10 @@ def fit(
         raise ValueError("`resume=True` needs the `run_dir` of the run to go on with.")
     if config.trackers and run_dir is None:
         raise ValueError(f"`trackers` need a `run_dir` to write to. Got {config.trackers=}.")
+    if config.context_noise and not model.scale.context_size:
+        raise ValueError(
+            f"`context_noise` is for models with a context; this one has none. Got {config.context_noise=}."
+        )
     if val is None and config.val_fraction > 0:
         if not isinstance(data, Trajectories):
             raise ValueError("`val_fraction` splits by path, and needs Trajectories. Pass `val` instead.")
@@ -225,7 +229,10 @@ class _Loop:
 
     def _optimise(self, noise: Noise, step: int = 0) -> Tensor:
         """Draw a batch, take the losses, step; on a GPU this is what a CUDA graph repeats."""
-        losses = self.wrapped(self.data.batch(noise), noise)
+        batch = self.data.batch(noise)
+        if self.config.context_noise:
+            batch = batch.with_context_noise(self.config.context_noise * self.model.scale.context_std, noise)
+        losses = self.wrapped(batch, noise)
         self.parts, values = list(losses), torch.stack([v.detach() for v in losses.values()])
         if self.accelerator.device.type == "cpu":  # on an accelerator the check waits until the next log line
             self._require_finite(values, self.parts, step)

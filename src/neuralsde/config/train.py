@@ -30,6 +30,8 @@ class TrainConfig:
     """Decay of the moving average of the weights that is kept as the result; 0 keeps the last weights."""
     seed: int = 0
     """Seed of the data order and the injected noise (of the initial weights too, in a recipe)."""
+    context_noise: float = 0.0
+    """Noise added to the context while training, in units of its scale: against sensors noisier than those of the data."""
     stages: tuple[str, ...] = ()
     """Train parts one after another, e.g. ("flow", "denoiser", "diffusion"); "a+b" trains two together. Empty: all at once."""
     precision: Literal["no", "tf32", "bf16"] = "no"
@@ -58,6 +60,7 @@ class TrainConfig:
         for name in ("steps", "batch_size", "val_every", "log_every", "checkpoint_every", "keep"):
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
         check(self.lr > 0, f"`lr` must be positive. Got {self.lr=}.")
+        check(self.context_noise >= 0, f"`context_noise` must not be negative. Got {self.context_noise=}.")
         check(0 <= self.ema < 1, f"`ema` must be within [0, 1). Got {self.ema=}.")
         check(0 <= self.val_fraction < 1, f"`val_fraction` must be within [0, 1). Got {self.val_fraction=}.")
         check(0 <= self.warmup < 1, f"`warmup` is a share of the steps in [0, 1). Got {self.warmup=}.")

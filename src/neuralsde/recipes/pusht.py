@@ -172,6 +172,7 @@ def comparison() -> dict[str, Experiment]:
         "NSDE, likelihood loss": _changed(ours, flow_loss="nll"),
         "NSDE, uniform τ, no balance": _changed(ours, tau="uniform", sampler=replace(SAMPLER, balance=0.0)),
         "NSDE, three nets": _changed(ours, shared=False),
+        "NSDE, learned from noisy observations": replace(ours, train=replace(TRAIN, context_noise=0.02)),
         "NSDE, pose": replace(ours, task=replace(ours.task, observation="pose")),
         "NSDE, image": image(),
         "NSDE, the paper's state": paper(),
@@ -182,6 +183,7 @@ def comparison() -> dict[str, Experiment]:
     ddpm = Variant(name="DDPM-100", generation="ddpm")
     variants: dict[str, tuple[Variant, ...]] = {
         "NSDE": (*ROBUSTNESS, *chunks, *noises),
+        "NSDE, learned from noisy observations": ROBUSTNESS,
         "Diffusion Policy, U-Net": (ddpm, *ROBUSTNESS),
         "Diffusion Policy, transformer": (ddpm,),
     }
