@@ -10,22 +10,21 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from neuralsde.config import Sampler
 from neuralsde.config.collisions import CollisionsConfig
+from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.models import load
 from neuralsde.plots_video import Curve, scaling_law, score_curves
 from neuralsde.tasks.between import straight
 from neuralsde.tasks.collisions import clips
-from neuralsde.tasks.video import predict
+from neuralsde.video_model import Footage, VideoModel
 from neuralsde.video_pictures import film_in_true_time, save_picture, strip, strip_over_time
 from neuralsde.videos import write_video
 
 ROOT = Path(__file__).parent.parent
 ASSETS = ROOT / "docs" / "assets"
-CONTEXT, LENGTH, RATE = 4, 16, 5
+LENGTH, RATE = 16, 5
 PANELS = {"PSNR, dB": "psnr", "SSIM": "ssim", "distance of motion": "motion_distance"}
 
 
@@ -58,55 +57,41 @@ def law(results: Path) -> None:
         scaling_law(*zip(*points)).savefig(ASSETS / "video_scaling.png")
 
 
-def pixels(frames: torch.Tensor) -> np.ndarray:
-    """Bytes of frames with values from 0 to 1."""
-    return (frames.clamp(0, 1) * 255).round().byte().cpu().numpy()
-
-
-def frames(model_folder: str, autoencoder_folder: str, seed: int) -> None:
+def frames(video: VideoModel, number: int) -> None:
     """Truth, four futures and their spread of a test scene; and a contact between two training frames."""
-    model, autoencoder = load(model_folder), load(autoencoder_folder)
     scenes = CollisionsConfig()
-    scene = scenes.seeds("test")[seed]
-    fine = clips([scene], num_frames=(LENGTH - 1) * RATE + 1, fps=RATE * scenes.fps)
-    coarse, times = fine.frames[:, ::RATE], torch.from_numpy(fine.times)[None, ::RATE]
-    drawn, _ = predict(model, autoencoder, coarse, times, context=CONTEXT, num_paths=4)
-    given = coarse[0, :CONTEXT].numpy()
-    rows = {"truth": coarse[0].numpy()}
-    rows |= {f"future {k + 1}": np.concatenate([given, pixels(future)]) for k, future in enumerate(drawn[0])}
-    spread = pixels((4 * drawn[0].std(0).mean(1, keepdim=True)).expand(-1, 3, -1, -1))
-    rows["spread"] = np.concatenate([np.zeros_like(given), spread])
-    since = times[0].numpy() - float(times[0, CONTEXT - 1])
-    save_picture(strip_over_time(rows, since, CONTEXT), ASSETS / "video_futures.png")
-    write_video(film_in_true_time(rows, since, CONTEXT, scenes.fps), ASSETS / "video_futures.mp4", fps=scenes.fps)
-    contact(model, autoencoder, fine, times)
+    scene = clips([scenes.seeds("test")[number]], num_frames=(LENGTH - 1) * RATE + 1, fps=RATE * scenes.fps)
+    truth, now = scene.frames[0], (video.context - 1) * RATE
+    given = Footage("scene", truth[: now + 1], scene.times[: now + 1])
+    drawn = video.futures(given, num_frames=LENGTH - video.context)
+    rows = drawn.clips(truth[now + RATE :: RATE])
+    spread = (4 * drawn.frames.float().std(0).mean(1, keepdim=True)).clamp(0, 255).byte().expand(-1, 3, -1, -1)
+    rows["spread"] = torch.cat([torch.zeros_like(drawn.given), spread]).numpy()
+    save_picture(strip_over_time(rows, drawn.all_times, video.context), ASSETS / "video_futures.png")
+    pages = film_in_true_time(rows, drawn.all_times, video.context, video.fps)
+    write_video(pages, ASSETS / "video_futures.mp4", fps=video.fps)
+
+    hits = scene.contacts["time"] - scene.times[now]
+    hits = hits[(hits > 0) & (hits < drawn.times[-1])]
+    contact(video, given, truth[now:], float(hits[0]) if len(hits) else 0.0)
 
 
-def contact(model: torch.nn.Module, autoencoder: torch.nn.Module, fine: object, times: torch.Tensor) -> None:
-    """What happens between two training frames in which objects touch."""
-    known = float(times[0, CONTEXT - 1])
-    hits = [float(t) for t in fine.contacts["time"] if known < t < float(times[0, -1])]
-    first = int(np.searchsorted(times[0].numpy(), hits[0] if hits else known + 1e-6)) - 1
-    quiet = replace(model.sampler or Sampler(), diffusion=0.0)
-    begin = (CONTEXT - 1) * RATE
-    at = torch.cat([times[:, : CONTEXT - 1], torch.from_numpy(fine.times)[None, begin:]], dim=1)
-    frames = torch.cat([fine.frames[:, :begin:RATE], fine.frames[:, begin:]], dim=1)
-    dense, _ = predict(model, autoencoder, frames, at, context=CONTEXT, sampler=quiet)
-    own, _ = predict(model, autoencoder, fine.frames[:, ::RATE], times, context=CONTEXT, sampler=quiet)
-    start = fine.frames[:, begin, None].float() / 255
-    faded = straight(torch.cat([start[:, 0][:, None], own[:, 0]], dim=1), RATE)[0]
-    places = range((first - CONTEXT + 1) * RATE, (first - CONTEXT + 2) * RATE + 1)
-    ends = torch.cat([start[0], own[0, 0]])
-    rows = {
-        "truth": [fine.frames[0, begin + k].numpy() for k in places],
-        "drawn at those times": [pixels(start[0, 0] if k == 0 else dense[0, 0, k - 1]) for k in places],
-        "own frames faded": [
-            pixels(ends[k // RATE]) if k % RATE == 0 else pixels(faded[k // RATE * (RATE - 1) + k % RATE - 1])
-            for k in places
-        ],
-    }
-    captions = [f"{k / RATE / 5.12:.2f} s" for k in places]
-    save_picture(strip(rows, captions), ASSETS / "video_contact.png")
+def contact(video: VideoModel, given: Footage, truth: torch.Tensor, hit: float) -> None:
+    """What happens between the two training frames around a time; `truth` begins at the last given frame."""
+    num, quiet = (len(truth) - 1) // RATE, replace(video.model.sampler, diffusion=0.0)
+
+    def drawn(rate: int) -> torch.Tensor:
+        found = video.futures(given, num_frames=rate * num, fps=rate * video.fps, num_paths=1, sampler=quiet)
+        return torch.cat([truth[:1], found.frames[0]])
+
+    own = drawn(1)
+    between = straight(own[None].float(), RATE)[0].round().byte().unflatten(0, (num, RATE - 1))
+    faded = torch.cat([torch.cat([own[:-1, None], between], dim=1).flatten(0, 1), own[-1:]])
+    first = int(hit * video.fps) * RATE
+    places = range(first, first + RATE + 1)
+    shown = {"truth": truth, "drawn at those times": drawn(RATE), "own frames faded": faded}
+    rows = {name: [clip[k].numpy() for k in places] for name, clip in shown.items()}
+    save_picture(strip(rows, [f"{k / RATE / video.fps:.2f} s" for k in places]), ASSETS / "video_contact.png")
 
 
 def main() -> None:
@@ -121,7 +106,7 @@ def main() -> None:
         if (args.results / name).exists():
             draw(args.results / name)
     if args.model:
-        frames(args.model, args.autoencoder, args.scene)
+        frames(VideoModel(load(args.model), load(args.autoencoder), FrameSettings()), args.scene)
 
 
 if __name__ == "__main__":

@@ -170,7 +170,7 @@ def test_frame_rates_keep_true_time(films, tmp_path, capsys):
     )
 
 
-def test_variable_and_other_rates_are_kept_or_named(films, tmp_path):
+def test_variable_and_other_rates_are_kept_or_named(films, tmp_path, capsys):
     """Steps of 0.1 s: a film whose frames drop out is learned from where it can be, one of 12 per second is named."""
     for name in ("scene0.mp4", "scene1.mp4", "scene2.mp4"):
         (tmp_path / "mixed" / "train").mkdir(parents=True, exist_ok=True)
@@ -185,6 +185,10 @@ def test_variable_and_other_rates_are_kept_or_named(films, tmp_path):
     assert "train/uneven.mkv has a variable frame rate, kept as it is" in report
     assert "train/twelve.mp4: not learned from, without 3 + 1 frames that are 0.1 s apart" in report
     assert "learned from: 4 video(s), 56 frames" in report and "1 of 6 videos, the part `test`" in report
+    for name in ("latents.safetensors", "model"):
+        assert (tmp_path / "run" / name).exists()
+    text = fails(capsys, "fit", tmp_path / "mixed", *TINY, "--way", "random", "--output", tmp_path / "run", "--resume")
+    assert "with another videos" in text  # its latents are those of another split
 
 
 def test_one_video_is_held_out_by_its_end(films, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Video prediction end to end on small clips: autoencoder, latents, futures, scores."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +73,7 @@ def test_one_model_is_scored_in_many_ways(autoencoder):
     """Passes, noise, frames between training frames, longer clips and other parts: beside the scores, with their names."""
     ways = ("sampled", "latents", "cubic", "pixels")
     variants = (
+        VideoVariant(name="same", keep=True),
         VideoVariant(name="four", passes=4, keep=True),
         VideoVariant(name="quiet", diffusion=0.0),
         VideoVariant(name="long", length=9),
@@ -95,6 +97,7 @@ def test_one_model_is_scored_in_many_ways(autoencoder):
     }
     assert len(scores["long: psnr_by_frame"]) == 6 and "long: copy: psnr" in scores
     assert scores["four: psnr_by_clip"] != scores["psnr_by_clip"] and "quiet: psnr_by_clip" not in scores
+    assert scores["same: psnr"] == pytest.approx(scores["psnr"], abs=1e-3)  # the same noise, though fewer futures
     assert scores["quiet: psnr"] != scores["psnr"] != scores["choice: psnr"]
     assert len({scores[f"{way}: psnr"] for way in ways}) == 4
 
@@ -191,6 +194,9 @@ def test_bad_settings(autoencoder, tmp_path):
         VideoVariant(name="x", rate=2, length=9)
     with pytest.raises(ValueError, match="at least 2 frames"):
         ClipsConfig(length=1)
+    recipe = RECIPES["collisions"]()
+    with pytest.raises(ValueError, match=r"must be equal. Got 3 and 4"):
+        replace(recipe, task=task(tmp_path))
     recipe = RECIPES["branching"]()
     with pytest.raises(ValueError, match="starts from one state"):
         run(replace(recipe, model=replace(recipe.model, history=2)))
@@ -224,3 +230,13 @@ def test_clips_of_a_folder_of_videos(tmp_path):
     assert groups.tolist() == [0, 0, 0, 1, 1, 1] and clips.read_groups(CLIPS, "train") is None
     assert clips.has_part(source, "test") and clips.has_part(CLIPS, "validation")
     assert torch.equal(clips.read_times(source, "train", 3), clips.read_clips(source, "train", 3)[1])
+
+    # What is kept of them belongs to the frames and to the split, not to the name of the folder
+    before = clips.content(source)
+    for k, change in enumerate(({"seed": 1, "test": 0.3}, {})):
+        if k:
+            lossless(tmp_path / "films" / "0.mkv", pictures(10, seed=9))
+            shutil.rmtree(tmp_path / "shards")
+        found = folder_clips(tmp_path / "films", **change)
+        write_shards(found, tmp_path / "shards", FrameSettings(size=(16, 16)), num_workers=0)
+        assert clips.content(source) != before

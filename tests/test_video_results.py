@@ -78,6 +78,15 @@ def test_differences_are_those_of_the_same_clips():
     runs[1]["scores"]["psnr_by_clip"] = "0 0 0 0"
     mean, half = result_tables_video._difference(runs, "NSDE", "Flow Matching", "psnr")
     assert mean == 2 and half == pytest.approx(12.706, rel=1e-3)  # two recordings: t with one degree of freedom
+    for run, shift in zip(runs, (1, 0)):  # another setting has clips of its own, from recordings of its own
+        run["scores"] |= scores(shift, "36 frames: ") | {"36 frames: recording_by_clip": "0 1 1 1"}
+    runs[0]["scores"]["36 frames: psnr_by_clip"] = "21 22 23 24"
+    runs[1]["scores"]["36 frames: psnr_by_clip"] = "20 20 20 20"
+    names = ("NSDE: 36 frames", "Flow Matching: 36 frames", "psnr")
+    mean, half = result_tables_video._difference(runs, *names)
+    assert mean == 2.5 and half == pytest.approx(12.706 * math.sqrt(2 * 2 * 1.5**2) / 4, rel=1e-3)
+    runs[1]["scores"]["36 frames: psnr_by_clip"] = "20 20 20"  # not the same clips: no difference
+    assert result_tables_video._difference(runs, *names) is None
 
 
 def test_a_power_law_is_found():

@@ -22,6 +22,8 @@ from neuralsde.solvers import Step
 
 BATCH = 512
 """Frames at once in `encode` and `decode`."""
+UNITS_FROM = 4_096
+"""Frames by which the units of latents are set, or up to twice as many."""
 
 
 class Autoencoder(SequenceModel):
@@ -66,7 +68,7 @@ class Autoencoder(SequenceModel):
         """Set the units of latents: those of these frames have mean 0 and variance 1 per channel."""
         self.shift.zero_()
         self.spread.fill_(1.0)
-        z = self.encode(frames).double()
+        z = self.encode(frames[:: max(1, len(frames) // UNITS_FROM)]).double()
         self.shift.copy_(z.mean((0, 2, 3))[:, None, None])
         self.spread.copy_(z.std((0, 2, 3))[:, None, None].clamp(min=1e-6))
 

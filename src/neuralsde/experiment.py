@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from neuralsde.config import BranchingConfig, Experiment, FramesConfig, KnownSDEConfig, PushTConfig, VideoConfig
-from neuralsde.files import writable_folder
+from neuralsde.files import replacing, writable_folder
 from neuralsde.models import build, load
 from neuralsde.records import save_yaml, to_dict
 from neuralsde.sequence import SequenceModel
@@ -138,6 +138,5 @@ def _finite(value: Any) -> Any:
 
 def write_results(path: Path, values: dict[str, Any]) -> None:
     """Write JSON (what is not finite as null), or leave the file as it was."""
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(json.dumps(_finite(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(new, path)
+    with replacing(path) as new:
+        new.write_text(json.dumps(_finite(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")

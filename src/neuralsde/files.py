@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -21,6 +23,17 @@ def writable_folder(path: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise ValueError(f"Cannot write to the folder {folder}: {error.strerror}. Choose another folder.") from None
     return folder
+
+
+@contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """Where to write what becomes `file` once it is complete: all or nothing, for other processes too."""
+    new = file.with_name(f".{os.getpid()}-{file.name}")
+    try:
+        yield new
+        os.replace(new, file)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:

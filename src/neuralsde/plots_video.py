@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Curve:
-    """A score over network passes per frame, or over frames."""
+    """A score over network passes per frame."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -30,7 +30,6 @@ def score_curves(
     *,
     x_label: str,
     references: Mapping[str, Mapping[str, float]] | None = None,
-    log: bool = True,
 ) -> Figure:
     """A panel per score, a curve per method; `references` are dashed lines by panel and name."""
     figure, axes = _figure(1, len(panels), 4.2, 3.4, sharey="none")
@@ -41,11 +40,10 @@ def score_curves(
         for name, value in (references or {}).get(title, {}).items():
             ax.axhline(value, color=TRUTH, linestyle="--", linewidth=1.2)
             ax.annotate(name, (0.99, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
-        if log:
-            ax.set_xscale("log")
-            ticks = sorted({x for curve in curves.values() for x in curve.x})
-            ax.set_xticks(ticks, [f"{x:g}" for x in ticks], minor=False)
-            ax.set_xticks([], minor=True)
+        ax.set_xscale("log")
+        ticks = sorted({x for curve in curves.values() for x in curve.x})
+        ax.set_xticks(ticks, [f"{x:g}" for x in ticks], minor=False)
+        ax.set_xticks([], minor=True)
         ax.set(title=title, xlabel=x_label)
         ax.spines[["top", "right"]].set_visible(False)
     handles, labels = axes[0, 0].get_legend_handles_labels()

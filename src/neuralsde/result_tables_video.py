@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -142,26 +141,27 @@ def paired(values: Mapping[str, Any], pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def _difference(runs: list[dict[str, Any]], one: str, two: str, score: str) -> tuple[float, float] | None:
-    """Mean over clips (of their means over common seeds) and half its interval, over recordings where clips share one."""
+    """Mean over clips (of their means over common seeds) and half its interval, over recordings where clips share one.
+
+    None where no seed has both, or where they were scored on different numbers of clips.
+    """
     import torch
 
     from neuralsde.metrics.forecast import mean_ci
 
-    def by_seed(name: str) -> dict[int, list[float]]:
+    def by_seed(name: str, values: str) -> dict[int, list[float]]:
         label, _, setting = name.partition(": ")
-        key = f"{setting}: {score}_by_clip" if setting else f"{score}_by_clip"
+        key = f"{setting}: {values}_by_clip" if setting else f"{values}_by_clip"
         found = {r["seed"]: r["scores"].get(key) for r in runs if r["label"] == label}
         return {seed: [float(v) for v in text.split()] for seed, text in found.items() if text}
 
-    first, second = by_seed(one), by_seed(two)
+    first, second, recordings = by_seed(one, score), by_seed(two, score), by_seed(one, "recording")
     common = sorted(first.keys() & second.keys())
-    if not common:
+    if len({len(found[seed]) for found in (first, second) for seed in common}) != 1:
         return None
-    clips = [statistics.fmean(v) for v in zip(*([a - b for a, b in zip(first[s], second[s])] for s in common))]
-    label = one.partition(": ")[0]
-    text = next((r["scores"].get("recording_by_clip") for r in runs if r["label"] == label), None)
-    groups = torch.tensor([int(v) for v in text.split()]) if text and len(text.split()) == len(clips) else None
-    out = mean_ci(torch.tensor(clips, dtype=torch.float64), groups)
+    a, b = (torch.tensor([found[seed] for seed in common], dtype=torch.float64) for found in (first, second))
+    groups = torch.tensor(recordings[common[0]]).long() if recordings else None
+    out = mean_ci((a - b).mean(0), groups)
     return out["mean"], float("nan") if out["ci95"] is None else out["ci95"]
 
 
@@ -172,6 +172,7 @@ PAIRS = (
     ("NSDE", "Flow Matching, noise to next frame"),
     ("NSDE: g off", "regression"),
     ("NSDE: g off", "Flow Matching: passes 1"),
+    ("NSDE: 36 frames", "Flow Matching: 36 frames"),
 )
 
 

@@ -14,8 +14,6 @@ from neuralsde.models import build
 from neuralsde.trajectories import Trajectories
 
 FILES = {"encoder": "taef2_encoder.pth", "decoder": "taef2_decoder.pth"}
-UNITS_FROM = 4_096
-"""Frames by which the units of latents are set."""
 
 
 def pretrained(folder: str | os.PathLike[str], frames: Trajectories) -> Autoencoder:
@@ -30,7 +28,7 @@ def pretrained(folder: str | os.PathLike[str], frames: Trajectories) -> Autoenco
         except RuntimeError as error:
             what = str(error).splitlines()[-1].strip()
             raise ValueError(f"{Path(folder) / file} does not hold the weights of taef2: {what}") from None
-    model.fit_latents(frames.states[:: max(1, len(frames.states) // UNITS_FROM)])
+    model.fit_latents(frames.states)
     return model.eval()
 
 

@@ -91,6 +91,13 @@ class Transitions:
         """One transition per key, drawn uniformly with replacement."""
         return self[noise.integers(len(self))]
 
+    def at_most(self, num: int) -> Transitions:
+        """`num` of them, evenly spread, or all."""
+        rows = self._spread_rows(min(num, len(self)))
+        stacked = None if self.stacked is None else self.stacked[rows]
+        start, path, origin = (t[rows] for t in (self.start, self.path, self.origin))
+        return Transitions(self.data, start, stacked, path, origin, self.lag, self.step)
+
     def spread(self, num: int, *, context: bool = True) -> Transition:
         """At most `num` transitions, evenly spread over the set: for statistics of the data.
 
@@ -99,7 +106,10 @@ class Transitions:
         num = min(num, len(self))
         if context and self.data.context_size:
             num = min(num, max(1, MAX_CONTEXT_ELEMENTS // self.data.context_size))
-        return self._at(torch.arange(num, device=self.start.device) * len(self) // num, context=context)
+        return self._at(self._spread_rows(num), context=context)
+
+    def _spread_rows(self, num: int) -> Int[Tensor, " num"]:
+        return torch.arange(num, device=self.start.device) * len(self) // num
 
 
 def as_lags(lag: Lag) -> tuple[float | None, ...]:

@@ -24,6 +24,7 @@ from neuralsde.autoencoder import Autoencoder
 from neuralsde.config import Sampler
 from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.data.videos.report import BadVideo
+from neuralsde.files import replacing
 from neuralsde.models import load
 from neuralsde.sequence import SequenceModel
 from neuralsde.tasks.clips import device
@@ -45,6 +46,15 @@ class Footage:
     frames: UInt8[Tensor, "T C H W"]
     times: np.ndarray
     """(T,) seconds."""
+
+    @property
+    def since(self) -> np.ndarray:
+        """(T,) seconds from its beginning."""
+        return self.times - self.times[0]
+
+    def nearest(self, time: float) -> int:
+        """The frame nearest to a time from its beginning."""
+        return int(np.abs(self.since - time).argmin())
 
 
 @dataclass(frozen=True)
@@ -159,21 +169,21 @@ class VideoModel:
                 f"Frames of {clip.name} must have the shape {self.settings.shape}. Got {tuple(clip.frames.shape[1:])}. "
                 "Read the clip with `read`, which resizes it."
             )
-        since = clip.times - clip.times[0]
+        since = clip.since
         if at is not None and not 0 <= at <= since[-1] + self.step:
             raise ValueError(f"{clip.name} lasts {since[-1]:.3g} s. Got {at=}. Give a time within it.")
-        last = len(since) - 1 if at is None else int(np.abs(since - at).argmin())
+        last = len(since) - 1 if at is None else clip.nearest(at)
         wanted = since[last] - self.step * np.arange(self.context)[::-1]
         if wanted[0] < -NEAR * self.step:
             raise ValueError(
                 f"{clip.name} is too short: {last + 1} frame(s), {since[last]:.3g} s{'' if at is None else f' up to {at:g} s'}. "
                 f"Give a clip with {self.need}."
             )
-        return torch.stack([self._frame_at(clip, since, t) for t in wanted])
+        return torch.stack([self._frame_at(clip, t) for t in wanted])
 
-    def _frame_at(self, clip: Footage, since: np.ndarray, time: float) -> Tensor:
+    def _frame_at(self, clip: Footage, time: float) -> Tensor:
         """The frame nearest to a time, or where none is near the two around it, blended."""
-        near = int(np.abs(since - time).argmin())
+        since, near = clip.since, clip.nearest(time)
         if abs(since[near] - time) <= NEAR * self.step:
             return clip.frames[near]
         right = int(np.searchsorted(since, time))
@@ -220,9 +230,8 @@ def save_video_model(
         "fps": round(whole.fps, 6),
         "context": whole.context,
     }
-    new = place / f".{RECORD}.new"
-    new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    os.replace(new, place / RECORD)
+    with replacing(place / RECORD) as new:
+        new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return place
 
 

@@ -38,19 +38,14 @@ def film_in_true_time(
     return film({name: clip[order] for name, clip in clips.items()}, len(given), per_row)
 
 
-def strip(
-    rows: Mapping[str, Sequence[np.ndarray | None]], captions: Sequence[str], num_given: Mapping[str, int] | int = 0
-) -> np.ndarray:
-    """A picture (height, width, 3): a row of frames (C, H, W) for each name, a column for each caption; None stays empty."""
+def strip(rows: Mapping[str, Sequence[np.ndarray]], captions: Sequence[str], num_given: int = 0) -> np.ndarray:
+    """A picture (height, width, 3): a row of frames (C, H, W) for each name, a column for each caption."""
     if not rows or not captions or any(len(row) != len(captions) for row in rows.values()):
         raise ValueError(
             f"Each row must have a frame for each of {len(captions)} captions. Got {[len(r) for r in rows.values()]}."
         )
-    some = next(frame for row in rows.values() for frame in row if frame is not None)
-    tiles = {
-        name: [None if frame is None else _enlarged(frame, IN_STRIP) for frame in row] for name, row in rows.items()
-    }
-    height, width = _enlarged(some, IN_STRIP).shape[:2]
+    tiles = {name: [_enlarged(frame, IN_STRIP) for frame in row] for name, row in rows.items()}
+    height, width = next(iter(tiles.values()))[0].shape[:2]
     left = 12 + max(_text_width(name) for name in rows)
     page = np.full((CAPTION + len(rows) * (height + GAP), left + len(captions) * (width + GAP), 3), 255, np.uint8)
     for k, caption in enumerate(captions):
@@ -58,11 +53,9 @@ def strip(
     for r, (name, row) in enumerate(tiles.items()):
         top = CAPTION + r * (height + GAP)
         _write(page, name, 6, top + height // 2 - 7)
-        given = num_given if isinstance(num_given, int) else num_given.get(name, 0)
         for k, tile in enumerate(row):
-            if tile is not None:
-                x = left + k * (width + GAP)
-                page[top : top + height, x : x + width] = _framed(tile) if k < given else tile
+            x = left + k * (width + GAP)
+            page[top : top + height, x : x + width] = _framed(tile) if k < num_given else tile
     return page
 
 

@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
+FASTEST = 100.0
+"""Frames per second at which a film can be played."""
+
 
 def write_video(frames: Any, path: str | os.PathLike[str], *, fps: float = 10.0) -> Path:
     """Write frames (T, height, width, 3) uint8 and return where; the ending of `path` chooses the format."""
     file, images = Path(path), np.asarray(frames)
     if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8 or not images.size:
         raise ValueError(f"`frames` must have shape (T, height, width, 3), uint8. Got {images.shape}, {images.dtype}.")
-    if not 0 < fps <= 100:
-        raise ValueError(f"`fps` must be above 0 and at most 100. Got {fps:g}.")
+    if not 0 < fps <= FASTEST:
+        raise ValueError(f"`fps` must be above 0 and at most {FASTEST:g}. Got {fps:g}.")
     writers = {".gif": _write_gif, ".mp4": _write_mp4}
     if file.suffix.lower() not in writers:
         raise ValueError(f"A video must end in .gif or .mp4. Got {file.name}.")

@@ -154,25 +154,15 @@ def _digest(data: Demonstrations) -> str:
 
 def _write(data: Demonstrations, file: Path) -> None:
     """All or nothing: another process never sees half a file."""
-    import os
-    import tempfile
-
     import numpy as np
+
+    from neuralsde.files import replacing
 
     arrays = {"action": data.actions, **data.observations, "episode_ends": data.lengths.cumsum()}
     if not np.array_equal(data.times, np.concatenate([np.arange(n) for n in data.lengths])):
         arrays["timestamp"] = data.times
-    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f"{file.name}.")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            np.savez_compressed(out, **arrays)  # type: ignore[arg-type]
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(part, 0o666 & ~mask)  # temporary files are private
-        os.replace(part, file)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+    with replacing(file) as new:
+        np.savez_compressed(new, **arrays)  # type: ignore[arg-type]
 
 
 def _describe(data: Demonstrations) -> list[str]:

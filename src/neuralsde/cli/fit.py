@@ -22,19 +22,8 @@ if TYPE_CHECKING:
     from neuralsde.sequence import SequenceModel
 
 TABLES = {
-    *(
-        "id",
-        "time",
-        "columns",
-        "context",
-        "time_unit",
-        "date_format",
-        "separator",
-        "decimal",
-        "lag",
-        "encoder",
-        "model",
-    ),
+    *("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal"),
+    *("lag", "encoder", "model"),
 }
 """Options of tables alone."""
 PASSES, MIN_STEPS = 100, 200

@@ -25,8 +25,6 @@ PASSES, MIN_STEPS = 100, 300
 NUM_VALIDATION = 512
 """Transitions of the validation loss."""
 TAEF2 = "taef2:"
-SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".gif", ".m4v", ".zip", ".hdf5", ".h5")
-"""Single files that are videos or hold them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +75,15 @@ class VideoPlan:
     autoencoder_train: TrainConfig
     model: NeuralSDEConfig
     train: TrainConfig
+    videos: str
+    """A digest of them and of their split: latents that are kept are of these."""
 
 
 def is_video(data: Path) -> bool:
     """Whether `nsde fit` takes this for videos and not for a table."""
-    return data.is_dir() or data.suffix.lower() in SUFFIXES
+    from neuralsde.data.videos.clips import HDF5_SUFFIXES, SUFFIXES
+
+    return data.is_dir() or data.suffix.lower() in (*SUFFIXES, *HDF5_SUFFIXES, ".zip")
 
 
 def fit_videos(command: Fit, folder: Path) -> None:
@@ -112,7 +114,7 @@ def fit_videos(command: Fit, folder: Path) -> None:
     print(f"Learning the SDE of latents: {plan.train.steps:,} steps.", flush=True)
     config = replace(plan.model, noise=_noise(pairs["train"], plan.model))
     model = build(config, pairs["train"], seed=plan.train.seed)
-    val = _some(pairs["held_out"]) if "held_out" in pairs else None
+    val = pairs["validation"].at_most(NUM_VALIDATION) if "validation" in pairs else None
     fit(model, pairs["train"], val=val, config=plan.train, run_dir=folder, resume=command.resume)
 
     whole = VideoModel(model, autoencoder, shards.settings)
@@ -197,23 +199,12 @@ def _shards(command: Fit, folder: Path) -> VideoShards:
         shards = VideoShards.open(source)
         _check_frames(options, shards.settings)
         return shards
-    frames = VideoOptions(
-        size=options.size,
-        fit=options.fit,
-        colour=options.colour,
-        every=None,
-        min_frames=2,
-        only=(),
-        fps=options.fps,
-        seed=command.train.seed,
-        num_workers=options.num_workers,
-        on_bad=options.on_bad,
-    )
     if options.dataset is not None:
         clips, remarks, usual = known_videos(options.dataset, source)
     else:
         clips = folder_clips(source, seed=command.train.seed, validation=0.0, test=command.holdout, fps=options.fps)
         remarks, usual = [], FrameSettings()
+    frames = VideoOptions(size=options.size, fit=options.fit, colour=options.colour, min_frames=2)
     settings = frames.settings(usual)
     _check_frames(options, settings)
     return write_shards(
@@ -282,6 +273,7 @@ def _chosen(command: Fit, shards: VideoShards, films: Films, step: float, gpu: b
         autoencoder_train=training(frames.train, options.autoencoder_steps, 1_000),
         model=replace(latents.model, net=net, history=options.num_context),
         train=train,
+        videos=films.digest(shards.fingerprint),
     )
 
 
@@ -347,13 +339,13 @@ def _autoencoder(plan: VideoPlan, films: Films, folder: Path, resume: bool) -> A
 def _latents(
     autoencoder: Autoencoder, films: Films, folder: Path, plan: VideoPlan, resume: bool
 ) -> dict[str, Trajectories]:
-    """Of what is learned from and, if there is any, of what is held out; encoded once."""
+    """Of what is learned from and, if there is any, of what is watched in training; encoded once."""
     from neuralsde.cli.video_films import latents_of, read_latents, save_latents
 
     file = folder / "latents.safetensors"
     if resume and file.is_file():
         return read_latents(file)
-    parts = {"train": films.train, "held_out": films.held_out}
+    parts = {"train": films.train, "validation": films.validation}
     made = {name: latents_of(autoencoder, some, progress=plan.train.progress) for name, some in parts.items() if some}
     save_latents(made, file)
     return made
@@ -363,24 +355,12 @@ def _noise(pairs: Transitions, config: NeuralSDEConfig) -> float:
     """Input noise of the recipe, or less where it would hide how frames differ."""
     import torch
 
-    from neuralsde.models import build
+    from neuralsde.models import fit_scale
+    from neuralsde.scale import Scale
 
-    some = pairs.spread(4_096)
-    units = build(replace(config, noise=0.0, denoiser=False, shared=False), pairs).scale
+    some, units = pairs.spread(4_096), Scale(pairs.data.shape)
+    fit_scale(units, some, config.normalise)
     frames = units.states(torch.cat([some.history, some.next[:, None]], dim=1))
     differences = float(frames.diff(dim=1).square().mean().sqrt())
     assert isinstance(config.noise, float)
     return min(config.noise, float(f"{0.2 * differences:.3g}"))
-
-
-def _some(pairs: Transitions) -> Transitions:
-    """A few of them, spread evenly."""
-    import torch
-
-    from neuralsde.transitions import Transitions
-
-    num = min(NUM_VALIDATION, len(pairs))
-    rows = torch.arange(num) * len(pairs) // num
-    stacked = None if pairs.stacked is None else pairs.stacked[rows]
-    start, path, origin = (t[rows] for t in (pairs.start, pairs.path, pairs.origin))
-    return Transitions(pairs.data, start, stacked, path, origin, pairs.lag, pairs.step)

@@ -16,13 +16,12 @@ from neuralsde.cli.fit_video import VideoPlan
 from neuralsde.cli.video_films import Film, Films, Window, longest, windows
 from neuralsde.data.videos.shards import VideoShards
 from neuralsde.metrics.forecast import mean_ci
-from neuralsde.metrics.video import psnr, ssim
 from neuralsde.records import RunError
-from neuralsde.tasks.clips import shown
+from neuralsde.tasks.clips import quality, shown
 from neuralsde.tasks.video import encode_clips, predict
-from neuralsde.video_model import VideoModel
+from neuralsde.video_model import Futures, VideoModel
 from neuralsde.video_pictures import film_in_true_time, save_picture, strip_over_time
-from neuralsde.videos import write_video
+from neuralsde.videos import FASTEST, write_video
 
 NUM_CLIPS, FUTURE = 64, 12
 """Clips that are scored at most, and frames of each that are predicted at most."""
@@ -88,17 +87,16 @@ def score(video: VideoModel, films: list[Film]) -> Scored:
             return Scored({}, [], None, f"Nothing was scored: {error}")
         images.append((255 * drawn).round().byte().cpu())
         for prefix, future in _rivals(video, frames, drawn[:, 0]).items():
-            truth = shown(frames[:, context:]).to(future.device)
-            for name, measure in (("psnr", psnr), ("ssim", ssim)):
-                found.setdefault(f"{prefix}{name}", []).append(measure(future, truth).mean(1).cpu())
+            for name, values in quality(future, shown(frames[:, context:]).to(future.device))[1].items():
+                found.setdefault(f"{prefix}{name}", []).append(values.mean(1))
     groups = torch.tensor([clip.film for clip in clips])
-    values: dict[str, Any] = {"num_clips": len(clips), "num_videos": len(groups.unique())}
-    values |= {"context": context, "future": length - context, "network_passes": sum(video.model.nfe.values())}
+    scores: dict[str, Any] = {"num_clips": len(clips), "num_videos": len(groups.unique())}
+    scores |= {"context": context, "future": length - context, "network_passes": sum(video.model.nfe.values())}
     for name, parts in found.items():
         mean = mean_ci(torch.cat(parts), groups)
-        values |= {name: mean["mean"], f"{name}_half_width": mean["ci95"]}
+        scores |= {name: mean["mean"], f"{name}_half_width": mean["ci95"]}
     few = sorted({k * len(clips) // NUM_SHOWN for k in range(NUM_SHOWN)})
-    return Scored(values, [clips[k] for k in few], torch.cat(images)[few])
+    return Scored(scores, [clips[k] for k in few], torch.cat(images)[few])
 
 
 def _rivals(video: VideoModel, frames: Tensor, images: Tensor) -> dict[str, Tensor]:
@@ -121,17 +119,13 @@ def draw(scored: Scored, video: VideoModel, folder: Path) -> list[str]:
     times = video.step * (np.arange(len(scored.clips[0].frames)) - video.context + 1)
     clips: dict[str, np.ndarray] = {}
     for k, (clip, futures) in enumerate(zip(scored.clips, scored.futures), start=1):
-        clips[f"clip {k}: truth"] = clip.frames.numpy()
-        given = clip.frames[: video.context]
-        clips |= {f"clip {k}: future {p}": torch.cat([given, f]).numpy() for p, f in enumerate(futures, start=1)}
+        given, truth = clip.frames.tensor_split([video.context])
+        shown_clips = Futures(given, times[: video.context], futures, times[video.context :]).clips(truth)
+        clips |= {f"clip {k}: {name}": frames for name, frames in shown_clips.items()}
     save_picture(strip_over_time(clips, times, video.context), folder / "predictions.png")
     pages = film_in_true_time(clips, times, video.context, video.fps, per_row=1 + NUM_PATHS)
-    write_video(pages, folder / "predictions.mp4", fps=_playable(video.fps))
+    write_video(pages, folder / "predictions.mp4", fps=min(max(video.fps, 0.1), FASTEST))
     return ["predictions.png", "predictions.mp4"]
-
-
-def _playable(fps: float) -> float:
-    return min(max(fps, 0.1), 100.0)
 
 
 def write_report(

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 NUM_PATHS, FRAMES = 4, 16
 SUFFIXES = (".mp4", ".gif", ".png", ".npz")
-FASTEST = 100.0
-"""Frames per second at which a film can be played."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +36,7 @@ def sample_video(command: Sample, clip: Path, folder: Path) -> None:
     """Read the clip, draw its futures, write them."""
     from neuralsde.files import writable_folder
     from neuralsde.video_model import load_video_model
+    from neuralsde.videos import FASTEST
 
     options, output = command.video, command.output or Path("futures.mp4")
     if output.suffix.lower() not in SUFFIXES:
@@ -95,15 +94,12 @@ def frame_rate(text: str | None, usual: float) -> float:
 
 def _truth_after(video: VideoModel, clip: Footage, at: float | None, drawn: Futures) -> Tensor | None:
     """Frames of the clip nearest to the times of the futures; None unless it goes on so long."""
-    import numpy as np
-
     if at is None:
         return None
-    since = clip.times - clip.times[0]
-    now = since[np.abs(since - at).argmin()]
-    if now + drawn.times[-1] > since[-1] + 0.5 * video.step:
+    now = clip.since[clip.nearest(at)]
+    if now + drawn.times[-1] > clip.since[-1] + 0.5 * video.step:
         return None
-    return clip.frames[[int(np.abs(since - now - t).argmin()) for t in drawn.times]]
+    return clip.frames[[clip.nearest(now + t) for t in drawn.times]]
 
 
 def _write(drawn: Futures, output: Path, fps: float, speed: float, truth: Tensor | None) -> None:

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 class VideoOptions:
     """What can be said about videos; None: as is usual for the data set."""
 
-    size: int | None
-    fit: Literal["crop", "stretch"] | None
-    colour: bool | None
-    every: int | None
-    min_frames: int | None
-    only: tuple[str, ...]
-    fps: float | None
-    seed: int
-    num_workers: int | None
-    on_bad: Literal["skip", "raise"]
+    size: int | None = None
+    fit: Literal["crop", "stretch"] | None = None
+    colour: bool | None = None
+    every: int | None = None
+    min_frames: int | None = None
+    only: tuple[str, ...] = ()
+    fps: float | None = None
+    seed: int = 0
+    num_workers: int | None = None
+    on_bad: Literal["skip", "raise"] = "skip"
 
     def settings(self, usual: FrameSettings) -> FrameSettings:
         """Of the frames."""

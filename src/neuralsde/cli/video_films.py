@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,14 +13,13 @@ from torch import Tensor
 
 from neuralsde.autoencoder import Autoencoder
 from neuralsde.data.videos.shards import VideoShards
-from neuralsde.files import read_tensors
+from neuralsde.files import read_tensors, replacing
 from neuralsde.records import check
 from neuralsde.tasks.clips import shown
 from neuralsde.tasks.video import encode_clips
 from neuralsde.trajectories import Trajectories
+from neuralsde.video_model import NEAR
 
-NEAR = 0.25
-"""How far a frame may be from its time, in steps."""
 AT_ONCE = 512
 """Frames that are encoded at once."""
 MOST_BYTES = {False: 2**30, True: 2**32}
@@ -43,8 +43,18 @@ class Films:
 
     train: list[Film]
     held_out: list[Film]
+    """For the scores."""
+    validation: list[Film]
+    """For the losses that are watched in training: a part of its own, or what is held out where there is none."""
     words: str
     notes: list[str] = field(default_factory=list)
+
+    def digest(self, content: str) -> str:
+        """Changes when the split does, or the `content` of the videos."""
+        names = [
+            [(film.name, len(film.times)) for film in part] for part in (self.train, self.held_out, self.validation)
+        ]
+        return hashlib.blake2b(repr((content, names)).encode(), digest_size=8).hexdigest()
 
 
 def frame_step(shards: VideoShards, fps: float | None) -> float:
@@ -66,18 +76,19 @@ def split(shards: VideoShards, way: str | None, holdout: float) -> Films:
     """By the parts of the split; where nothing is left to be scored, the end of each video is held out."""
     films = [Film(shards.names[i], *shards.video(i)) for i in range(len(shards))]
     parts = shards.parts(way) if way is not None or shards.ways else ("train",) * len(films)
-    train = [film for film, part in zip(films, parts) if part == "train"]
+    some = {name: [f for f, part in zip(films, parts) if part == name] for name in ("train", "test", "validation")}
+    train = some.pop("train")
     check(bool(train), f"No video belongs to the part `train` of {shards.folder}. Split it otherwise (--way).")
     if holdout == 0:
-        return Films(train, [], "")
-    chosen = next((part for part in ("test", "validation") if part in parts), None)
+        return Films(train, [], [], "")
+    chosen = next((name for name in some if some[name]), None)
     if chosen is not None:
-        held = [film for film, part in zip(films, parts) if part == chosen]
-        return Films(train, held, f"{len(held)} of {len(films)} videos, the part `{chosen}`")
+        words = f"{len(some[chosen])} of {len(films)} videos, the part `{chosen}`"
+        return Films(train, some[chosen], some["validation"] or some[chosen], words)
     cuts = [round((1 - holdout) * len(film.times)) for film in train]
     early = [Film(film.name, film.frames[:cut], film.times[:cut]) for film, cut in zip(train, cuts)]
     late = [Film(film.name, film.frames[cut:], film.times[cut:]) for film, cut in zip(train, cuts)]
-    return Films(early, late, f"the last {holdout:.0%} of each of {len(train)} video(s)")
+    return Films(early, late, late, f"the last {holdout:.0%} of each of {len(train)} video(s)")
 
 
 def usable(films: Films, step: float, context: int) -> Films:
@@ -98,7 +109,10 @@ def usable(films: Films, step: float, context: int) -> Films:
         raise ValueError(
             f"No video has {context} + 1 frames that are {step:.3g} s apart. Give longer ones, a smaller --num-context, or --fps."
         )
-    return replace(films, train=train, held_out=kept(films.held_out, "scored"), notes=notes)
+    held_out = kept(films.held_out, "scored")
+    apart = films.validation is not films.held_out
+    validation = kept(films.validation, "watched in training") if apart else held_out
+    return replace(films, train=train, held_out=held_out, validation=validation, notes=notes)
 
 
 def _long_enough(film: Film, step: float, context: int) -> bool:
@@ -190,11 +204,12 @@ def latents_of(autoencoder: Autoencoder, films: list[Film], *, progress: bool) -
 
 
 def save_latents(parts: dict[str, Trajectories], file: Path) -> None:
-    """Keep latents, for a run that is resumed."""
+    """Keep latents, for a run that is resumed: whole or not at all."""
     tensors: dict[str, Tensor] = {}
     for name, data in parts.items():
         tensors |= {f"{name}.{key}": getattr(data, key).cpu().contiguous() for key in ("states", "times", "lengths")}
-    save_file(tensors, file)
+    with replacing(file) as new:
+        save_file(tensors, new)
 
 
 def read_latents(file: Path) -> dict[str, Trajectories]:

@@ -156,3 +156,10 @@ class Experiment:
     """The model."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """The training."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.task, VideoConfig):
+            given, held = self.task.context, self.model.history
+            check(
+                given == held, f"`task.context` and `model.history` must be equal. Got {given} and {held}. Give both."
+            )

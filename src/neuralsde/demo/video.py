@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from neuralsde.config.collisions import CollisionsConfig
 from neuralsde.demo.page import image, page
@@ -88,12 +87,13 @@ def run_demo(video: VideoModel, output: Path, *, num_paths: int = 4, seed: int =
         pages = film_in_true_time(shown, drawn.all_times, num_given, video.fps * factor)
         for suffix in ("gif", "mp4"):
             write_video(pages, folder / f"{name}.{suffix}", fps=video.fps)
-        save_picture(strip_over_time(shown, drawn.all_times, num_given, most=FUTURE + 2), folder / f"{name}.png")
+        if factor == 1:
+            save_picture(strip_over_time(shown, drawn.all_times, num_given, most=FUTURE + 2), folder / "futures.png")
     # Of the slow motion, the frames around the collision one by one
     around = slice(max(0, int((drawn.all_times < hit - now).sum()) - FUTURE // 3), None)
     rows = {name: list(clip[around][:FUTURE]) for name, clip in shown.items()}
     save_picture(strip(rows, [f"{t:.2f} s" for t in drawn.all_times[around][:FUTURE]]), folder / "slow.png")
-    spread = torch.stack([f.float() for f in drawn.frames]).std(0, correction=0).mean() / 255
+    spread = drawn.frames.float().std(0, correction=0).mean() / 255
     values = {**found, "spread": round(float(spread), 4), "seconds": round(time.perf_counter() - began, 1)}
     write_results(folder / "results.json", {**provenance(), **values})
     (folder / "report.html").write_text(report(folder, values, video), encoding="utf-8")

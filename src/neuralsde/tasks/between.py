@@ -10,15 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def shares(rate: int, like: Tensor) -> Float[Tensor, " R"]:
+def _shares(rate: int, path: Float[Tensor, "N T *S"]) -> Float[Tensor, "1 1 R *O"]:
     """How far the new places are on their way from one to the next."""
-    return torch.arange(1, rate, device=like.device, dtype=like.dtype) / rate
+    shares = torch.arange(1, rate, device=path.device, dtype=path.dtype) / rate
+    return shares.reshape(1, 1, -1, *[1] * (path.ndim - 2))
 
 
 def straight(path: Float[Tensor, "N T *S"], rate: int) -> Float[Tensor, "N U *S"]:
     """On straight lines: of latents, or of pixels, where one image fades into the next."""
-    s = shares(rate, path).reshape(1, 1, -1, *[1] * (path.ndim - 2))
-    return torch.lerp(path[:, :-1, None], path[:, 1:, None], s).flatten(1, 2)
+    return torch.lerp(path[:, :-1, None], path[:, 1:, None], _shares(rate, path)).flatten(1, 2)
 
 
 def cubic(
@@ -29,7 +29,7 @@ def cubic(
     That is what a flow learned from interpolated states gives at a frame; one learned from start states gives the velocity
     of the side that follows.
     """
-    s = shares(rate, path).reshape(1, 1, -1, *[1] * (path.ndim - 2))
+    s = _shares(rate, path)
     around = torch.cat([before[:, None], path, after[:, None]], dim=1)
     velocity = (around[:, 2:] - around[:, :-2]) / 2
     x0, x1, v0, v1 = (v[:, :, None] for v in (path[:, :-1], path[:, 1:], velocity[:, :-1], velocity[:, 1:]))

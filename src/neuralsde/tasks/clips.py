@@ -19,7 +19,7 @@ from torch import Tensor
 from neuralsde.config.collisions import Split
 from neuralsde.config.video import ClipsConfig
 from neuralsde.data.videos.shards import VideoShards, Windows
-from neuralsde.files import writable_folder
+from neuralsde.files import replacing, writable_folder
 from neuralsde.metrics.forecast import mean_ci
 from neuralsde.metrics.video import psnr, ssim
 from neuralsde.tasks.collisions import split_clips
@@ -39,9 +39,9 @@ def kept(name: str, key: object, make: Callable[[], Tensor]) -> Tensor:
         return make()
     file = Path(folder) / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.npy"
     if not file.exists():
-        new = writable_folder(folder) / f".{os.getpid()}-{file.name}"
-        np.save(new, make().cpu().numpy())
-        os.replace(new, file)
+        writable_folder(folder)
+        with replacing(file) as new:
+            np.save(new, make().cpu().numpy())
     return torch.from_numpy(np.load(file, mmap_mode="c"))
 
 
@@ -78,6 +78,14 @@ def read_groups(config: ClipsConfig, part: Split, num: int | None = None) -> Int
     names = [(windows.shards.folder, windows.videos[k]) for windows, k in _places(config, part, num)]
     numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
     return torch.tensor([numbers[name] for name in names])
+
+
+def content(config: ClipsConfig) -> object:
+    """What tells clips from others, as the key of what is kept of them: a folder may be written anew, or split otherwise."""
+    if config.source == "collisions":
+        return replace(config, num_workers=1)
+    folders = [(shards.fingerprint, shards.parts(config.way)) for shards in _folders(config)]
+    return folders, config.length, config.stride
 
 
 def has_part(config: ClipsConfig, part: Split) -> bool:

@@ -9,11 +9,8 @@ import torch
 from neuralsde.autoencoder import Autoencoder
 from neuralsde.config import FramesConfig
 from neuralsde.sequence import SequenceModel
-from neuralsde.tasks.clips import device, quality, read_clips, shown
+from neuralsde.tasks.clips import device, quality, read_clips, read_groups, shown
 from neuralsde.trajectories import Trajectories
-
-UNITS_FROM = 4_096
-"""Frames by which the units of latents are set."""
 
 
 def data(config: FramesConfig, seed: int = 0) -> Trajectories:
@@ -27,16 +24,18 @@ def data(config: FramesConfig, seed: int = 0) -> Trajectories:
 def finish(model: SequenceModel, data: Trajectories) -> SequenceModel:
     """Set the units of the latents: the last step before an autoencoder is frozen."""
     assert isinstance(model, Autoencoder)
-    model.fit_latents(data.states[:: max(1, len(data.states) // UNITS_FROM)])
+    model.fit_latents(data.states)
     return model
 
 
 def assess(model: SequenceModel, config: FramesConfig, *, seed: int = 0) -> tuple[dict[str, Any], None]:
     """PSNR and SSIM of frames of the test part: the ceiling of every prediction that is decoded from latents."""
     assert isinstance(model, Autoencoder)
-    frames = read_clips(config.clips, "test", -(-config.num_test // config.clips.length))[0].flatten(0, 1)
+    num_clips = -(-config.num_test // config.clips.length)
+    frames = read_clips(config.clips, "test", num_clips)[0].flatten(0, 1)
     truth = shown(frames[: config.num_test]).to(model.shift.device)
     drawn = model.decode(model.encode(truth))
     sizes = {"num_frames": len(truth), "parameters": sum(p.numel() for p in model.parameters())}
     clip = torch.arange(len(truth)) // config.clips.length
-    return sizes | quality(drawn[:, None], truth[:, None], clip)[0], None
+    recordings = read_groups(config.clips, "test", num_clips)
+    return sizes | quality(drawn[:, None], truth[:, None], clip if recordings is None else recordings[clip])[0], None

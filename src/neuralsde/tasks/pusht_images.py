@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from neuralsde.files import replacing
 from neuralsde.tasks.pusht_sim import IMAGE_SIZE, render_states
 
 _AT_ONCE = 50
@@ -40,12 +41,10 @@ def _read(file: Path, states: np.ndarray) -> np.ndarray | None:
 
 
 def _write(file: Path, states: np.ndarray, images: np.ndarray) -> None:
-    new = file.with_name(f".{file.stem}.{os.getpid()}.npz")
     try:
-        np.savez_compressed(new, states=states, images=images)
-        os.replace(new, file)
+        with replacing(file) as new:
+            np.savez_compressed(new, states=states, images=images)
     except OSError as error:
-        new.unlink(missing_ok=True)
         warnings.warn(
             f"The images cannot be kept beside the data ({error}): they are rendered each time.", stacklevel=3
         )

@@ -28,7 +28,17 @@ from neuralsde.noise import Noise
 from neuralsde.sequence import SequenceModel, evaluating
 from neuralsde.solvers import Diverged
 from neuralsde.tasks.between import cubic, straight
-from neuralsde.tasks.clips import device, has_part, kept, quality, read_clips, read_groups, read_times, shown
+from neuralsde.tasks.clips import (
+    content,
+    device,
+    has_part,
+    kept,
+    quality,
+    read_clips,
+    read_groups,
+    read_times,
+    shown,
+)
 from neuralsde.trajectories import Trajectories
 
 STARTS_FROM_HISTORY = True
@@ -64,7 +74,7 @@ def data(config: VideoConfig, seed: int = 0) -> Trajectories:
 def _paths(config: VideoConfig, part: Split) -> Trajectories:
     autoencoder = _autoencoder(config.autoencoder)
     weights = hashlib.sha256((Path(config.autoencoder) / "model.safetensors").read_bytes()).hexdigest()
-    key = (weights, replace(config.clips, num_workers=1), part)
+    key = (weights, content(config.clips), part)
     latents = kept("latents", key, lambda: encode_clips(autoencoder, read_clips(config.clips, part)[0])).to(device())
     num, length = latents.shape[:2]
     times = read_times(config.clips, part).flatten().to(latents.device)
@@ -84,10 +94,24 @@ def predict(
 ) -> tuple[Float[Tensor, "N P F C H W"], Float[Tensor, "N P F K h w"]]:
     """Futures of clips after `context` frames, drawn at `times` (N, T): frames, and their latents."""
     given = encode_clips(autoencoder, frames[:, :context])
-    rng = torch.Generator().manual_seed(seed)
     since = (times - times[:, :1])[:, context - 1 :]
-    drawn = model.sample(given, since, num_paths=num_paths, sampler=sampler, rng=rng)[:, :, 1:]
+    drawn = _draw(model, given, since, num_paths=num_paths, sampler=sampler, seed=seed)[:, :, 1:]
     return autoencoder.decode_after(drawn, shown(frames[:, context - 1]), given[:, -1]), drawn
+
+
+def _draw(
+    model: SequenceModel,
+    given: Float[Tensor, "N M K h w"],
+    times: Float[Tensor, "N T"],
+    *,
+    num_paths: int = 1,
+    sampler: Sampler | None = None,
+    seed: int,
+) -> Float[Tensor, "N P T K h w"]:
+    """Futures of latents, the last given one before them. The noise of a future is the same however many there are."""
+    clips = Noise.draw(torch.Generator().manual_seed(seed), len(given), model.scale.mean.device)
+    keys = torch.stack([clips.child(k).keys for k in range(num_paths)], dim=1).flatten()
+    return model.sample(given, times, num_paths=num_paths, sampler=sampler, rng=Noise(keys))
 
 
 # Scores
@@ -97,8 +121,8 @@ def assess(model: SequenceModel, config: VideoConfig, *, seed: int = 0) -> tuple
     """PSNR, SSIM and a Fréchet distance on latent motion, beside those of a copy of the last frame and of the decoder.
 
     Variants stand beside them with their name before the score, or `failed` where paths left the data. `spread` is the
-    standard deviation of the futures of a clip, `error` that of their mean from the truth, in pixels; the correlation over
-    clips tells whether futures differ where the future is uncertain.
+    standard deviation of the futures of a clip, `error` the distance of their mean from the truth, means over pixels; the
+    correlation over clips tells whether futures differ where the future is uncertain.
     """
     model.to(device())
     scores: dict[str, Any] = {"num_clips": 0, "parameters": sum(p.numel() for p in model.parameters())}
@@ -203,41 +227,31 @@ def _scores(model: SequenceModel, config: VideoConfig, variant: VideoVariant, se
     if variant.rate > 1:
         return _scores_between(model, truth, variant, seed)
     num_paths = 1 if variant.name else config.num_paths
-    paths = _draw(model, truth, truth.times, num_paths, seed)[:, :, 1:]
+    paths = _draw(model, truth.given, truth.times, num_paths=num_paths, seed=seed)[:, :, 1:]
     passes = sum(model.nfe.values()) / paths.shape[2]
     images = truth.decode(paths)
-    found: dict[str, Any] = {}
-    if not variant.name:
-        found["num_clips"] = len(images)
-        found |= {} if truth.groups is None else {"recording_by_clip": " ".join(map(str, truth.groups.tolist()))}
+    found: dict[str, Any] = {} if variant.name else {"num_clips": len(images)}
     means, frames = quality(images[:, 0], truth.future, truth.groups)
     found |= {"passes_per_frame": passes, **means, **_distance(paths[:, 0], truth)}
     if not variant.name or variant.length is not None:
-        found |= {f"{name}_by_frame": _rounded(values.mean(0)) for name, values in frames.items()}
+        found |= {f"{name}_by_frame": [round(v, 4) for v in values.mean(0).tolist()] for name, values in frames.items()}
         found |= _references(truth)
     if variant.keep:
-        found |= {f"{name}_by_clip": _text(values.mean(1)) for name, values in frames.items()}
+        found |= _by_clip(frames, truth)
     if num_paths > 1:
         found |= _spread(images, truth.future)
     return found
-
-
-def _draw(
-    model: SequenceModel, truth: _Truth, times: Tensor, num_paths: int, seed: int
-) -> Float[Tensor, "N P T K h w"]:
-    rng = torch.Generator().manual_seed(seed)
-    return model.sample(truth.given, times, num_paths=num_paths, rng=rng)
 
 
 def _scores_between(model: SequenceModel, truth: _Truth, variant: VideoVariant, seed: int) -> dict[str, Any]:
     """Of the frames between those of the training's rate."""
     rate, coarse = variant.rate, truth.times[:, :: variant.rate]
     if variant.between == "sampled":
-        path = _draw(model, truth, truth.times, 1, seed)[:, 0]
+        path = _draw(model, truth.given, truth.times, seed=seed)[:, 0]
         images = truth.decode(path[:, _between(rate, path.shape[1])])
     else:
         beyond = 2 * coarse[:, -1:] - coarse[:, -2:-1]
-        path = _draw(model, truth, torch.cat([coarse, beyond], dim=1), 1, seed)[:, 0]
+        path = _draw(model, truth.given, torch.cat([coarse, beyond], dim=1), seed=seed)[:, 0]
         path, after = path[:, :-1], path[:, -1]
         before = truth.given[:, -2] if truth.given.shape[1] > 1 else 2 * path[:, 0] - path[:, 1]
         if variant.between == "pixels":
@@ -248,8 +262,7 @@ def _scores_between(model: SequenceModel, truth: _Truth, variant: VideoVariant, 
             images = truth.decode(straight(path, rate))
     passes = sum(model.nfe.values()) / (coarse.shape[1] - (variant.between == "sampled"))
     means, frames = quality(images, shown(truth.bytes[:, _between(rate, truth.bytes.shape[1])]), truth.groups)
-    kept_scores = {f"{name}_by_clip": _text(values.mean(1)) for name, values in frames.items()} if variant.keep else {}
-    return {"passes_per_frame": passes, **means, **kept_scores}
+    return {"passes_per_frame": passes, **means, **(_by_clip(frames, truth) if variant.keep else {})}
 
 
 def _between(rate: int, num: int) -> list[int]:
@@ -296,10 +309,9 @@ def _spread(images: Float[Tensor, "N P F C H W"], truth: Tensor) -> dict[str, An
     }
 
 
-def _rounded(values: Tensor) -> list[float]:
-    return [round(v, 4) for v in values.tolist()]
-
-
-def _text(values: Tensor) -> str:
-    """Short, and skipped by means over seeds."""
-    return " ".join(f"{v:.4g}" for v in values.tolist())
+def _by_clip(frames: dict[str, Float[Tensor, "N F"]], truth: _Truth) -> dict[str, str]:
+    """Scores of every clip and the recordings that they are from: as text, which means over seeds skip."""
+    found = {f"{name}_by_clip": [f"{v:.4g}" for v in values.mean(1).tolist()] for name, values in frames.items()}
+    if truth.groups is not None:
+        found["recording_by_clip"] = [str(v) for v in truth.groups.tolist()]
+    return {name: " ".join(texts) for name, texts in found.items()}
