@@ -114,9 +114,14 @@ def fit(
         data, val = data.split(config.val_fraction, seed=config.seed)
     folder = None if run_dir is None else writable_folder(run_dir)
     pairs, others = _pairs(model, data), None if val is None else _pairs(model, val)
+    layers = [module for module in model.modules() if config.compile and getattr(module, "repeated", False)]
     try:
+        for layer in layers:
+            layer.compile()
         return _Loop(model, pairs, others, config, folder, resume).run()
     finally:
+        for layer in layers:
+            layer._compiled_call_impl = None
         for mark in ("forward", "_original_forward", "_is_accelerate_prepared"):  # or a second fit would inherit them
             model.__dict__.pop(mark, None)
 

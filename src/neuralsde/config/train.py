@@ -50,6 +50,8 @@ class TrainConfig:
     """Experiment trackers, through Accelerate."""
     progress: bool = True
     """Show a progress bar."""
+    compile: bool = False
+    """Compile the layers of the nets: a minute to begin with, then faster steps of large nets on a GPU."""
     graph: bool = True
     """Replay the training step as a CUDA graph, where there is one GPU."""
     cpu: bool = False

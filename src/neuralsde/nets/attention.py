@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -28,6 +30,9 @@ class Attention(nn.Module):
 
 class Layer(nn.Module):
     """Attention to itself, to a memory where there is one, and a perceptron: x + part(norm(x)) each."""
+
+    repeated: ClassVar[bool] = True
+    """Many alike in a net: compiled once for all."""
 
     def __init__(self, width: int, heads: int, dropout: float, *, causal: bool, memory: bool = False) -> None:
         super().__init__()

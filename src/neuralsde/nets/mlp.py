@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -14,6 +15,9 @@ from neuralsde.nets.fields import read_fields, zero_linear
 
 class Block(nn.Module):
     """x + W2 silu(W1 norm(x)): pre-norm, so that depth costs no conditioning."""
+
+    repeated: ClassVar[bool] = True
+    """Many alike in a net: compiled once for all."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()

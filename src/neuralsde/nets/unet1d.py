@@ -5,6 +5,8 @@ Convolutions share weights along the horizon; the condition steers every block b
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -21,6 +23,9 @@ def convolution(before: int, after: int, config: UNet1DConfig) -> nn.Sequential:
 
 class Residual(nn.Module):
     """Two convolutions beside a short cut; what is given scales and shifts the features between them."""
+
+    repeated: ClassVar[bool] = True
+    """Many alike in a net: compiled once for all."""
 
     def __init__(self, before: int, after: int, given: int, config: UNet1DConfig) -> None:
         super().__init__()
