@@ -1,4 +1,4 @@
-"""A training step as a CUDA graph: the same numbers without launching its hundreds of small kernels one by one.
+"""Faster training steps. As a CUDA graph: the same numbers without launching hundreds of small kernels one by one.
 
 Small nets keep a GPU waiting for the host. A graph records the kernels of one step and replays them with a single launch;
 what changes from step to step (the keys of the noise, the learning rate) lives in tensors that are overwritten in between;
@@ -8,7 +8,8 @@ the generator of dropout is seeded before each replay, as before each step.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -26,6 +27,19 @@ def can_capture(model: SequenceModel, config: TrainConfig, device: torch.device,
     """Whether a step is the same kernels every time: one GPU, no stages, no nets we do not know."""
     plain = config.graph and not config.stages and not model.own_nets
     return device.type == "cuda" and num_processes == 1 and plain
+
+
+@contextmanager
+def compiled_layers(model: SequenceModel, config: TrainConfig) -> Iterator[None]:
+    """The layers of which nets have many, compiled for a while; weights and their names stay as they are."""
+    layers = [module for module in model.modules() if config.compile and getattr(module, "repeated", False)]
+    try:
+        for layer in layers:
+            layer.compile()
+        yield
+    finally:
+        for layer in layers:
+            layer._compiled_call_impl = None
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:

@@ -26,7 +26,7 @@ from neuralsde.average import Average
 from neuralsde.checkpoints import Checkpoint, Checkpoints
 from neuralsde.config import TrainConfig
 from neuralsde.files import writable_folder
-from neuralsde.graphs import CapturedStep, can_capture, set_rate
+from neuralsde.graphs import CapturedStep, can_capture, compiled_layers, set_rate
 from neuralsde.noise import Noise
 from neuralsde.records import RunError, to_dict, with_settings
 from neuralsde.sequence import SequenceModel
@@ -114,14 +114,10 @@ def fit(
         data, val = data.split(config.val_fraction, seed=config.seed)
     folder = None if run_dir is None else writable_folder(run_dir)
     pairs, others = _pairs(model, data), None if val is None else _pairs(model, val)
-    layers = [module for module in model.modules() if config.compile and getattr(module, "repeated", False)]
     try:
-        for layer in layers:
-            layer.compile()
-        return _Loop(model, pairs, others, config, folder, resume).run()
+        with compiled_layers(model, config):
+            return _Loop(model, pairs, others, config, folder, resume).run()
     finally:
-        for layer in layers:
-            layer._compiled_call_impl = None
         for mark in ("forward", "_original_forward", "_is_accelerate_prepared"):  # or a second fit would inherit them
             model.__dict__.pop(mark, None)
 
