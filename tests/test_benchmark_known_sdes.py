@@ -238,7 +238,7 @@ def test_memory_is_flat_for_transitions_and_grows_for_sequences(checkout):
 
 def rows(method, values, *, quality="drift_error", seed=0, task="ou"):
     same = {"task": task, "method": method, "seed": seed}
-    return [same | {"mark": m, "seconds": m + 0.5, quality: v} for m, v in values.items()]
+    return [same | {"mark": m, "cpu_seconds": m + 0.5, quality: v} for m, v in values.items()]
 
 
 def test_factors_are_times_to_the_same_quality():

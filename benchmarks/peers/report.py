@@ -31,14 +31,14 @@ NEAR = 1.05
 """A rival has reached its best at the first mark within this factor of it."""
 
 Curve = list[tuple[float, float]]
-"""Seconds of training and quality, by time."""
+"""Seconds of the core that trains (on an idle machine, seconds) and quality, by time."""
 
 
 def curve(rows: list[dict[str, Any]], task: str, method: str, seed: int, quality: str) -> Curve:
     """What a method reaches after how long."""
     own = [r for r in rows if (r["task"], r["method"], r["seed"]) == (task, method, seed)]
     least = RESOLUTION.get(quality, 0.0)
-    return sorted((r["seconds"], max(least, r[quality])) for r in own if r.get(quality) is not None)
+    return sorted((r["cpu_seconds"], max(least, r[quality])) for r in own if r.get(quality) is not None)
 
 
 def own_best(points: Curve) -> tuple[float, float] | None:
@@ -123,7 +123,8 @@ def _methods(rows: list[dict[str, Any]], task: str) -> list[str]:
 def quality_table(values: dict[str, Any], quality: str, *, noisy: bool = False) -> str:
     """A row per system and method, a column per mark that the rivals were read at; [n] where not all seeds were run."""
     rows = [r for r in values["rows"] if r["task"].endswith("noisy") == noisy]
-    marks = sorted({r["mark"] for r in rows if not r["method"].startswith(OURS) and r["method"] != "gaussian_mlp"})
+    rivals = {r["method"] for r in rows if not r["method"].startswith(OURS) and r["method"] != "gaussian_mlp"}
+    marks = sorted({r["mark"] for r in rows if r["method"] in rivals})
     marks = marks or sorted({r["mark"] for r in rows})
     num = len({r["seed"] for r in rows})
     body = []
@@ -133,7 +134,8 @@ def quality_table(values: dict[str, Any], quality: str, *, noisy: bool = False) 
             last = max((r["mark"] for r in own), default=0)
             read = [[r[quality] for r in own if r["mark"] == m] for m in marks]
             cells = [spread(v) + (f" [{len(v)}]" if 0 < len(v) < num else "") for v in read]
-            cells = [f"as at {last:g} s" if own and m > last else cell for m, cell in zip(marks, cells)]
+            stops = own and method not in rivals  # and needs no more time; a rival was not read
+            cells = [f"as at {last:g} s" if stops and m > last else cell for m, cell in zip(marks, cells)]
             if own:
                 body.append([TASK_LABELS[task], LABELS[method], *cells])
     return _lines(["system", "method", *(f"{m:g} s" for m in marks)], body)
