@@ -258,9 +258,8 @@ class NeuralSDE(GaussianSteps):
         self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any, *, correction: bool
     ) -> Coefficients:
         """Drift, diffusion and, if asked or owed, g∂g at a state; `signs()` gives the Hutchinson probe."""
-        balance = self.balance if sampler.balance is None else sampler.balance
         pull, noisy = sampler.pull * self.scale.step, self.config.diffusion and sampler.diffusion > 0
-        balance = balance if noisy else 0.0
+        balance = 0.0 if not noisy else self.balance if sampler.balance is None else sampler.balance
         sloped = noisy and (balance > 0 or correction) and sampler.correction != "off"
         learned = self.config.alpha and sampler.balance is None and sampler.diffusion > 0
         scored = self.has_score and (balance > 0 or pull > 0 or learned)
@@ -272,12 +271,13 @@ class NeuralSDE(GaussianSteps):
         elif noisy:
             g = sampler.diffusion * torch.exp(fields["diffusion"])
         if scored:
-            owed: Any = balance * 0.5 * g**2 if balance > 0 else 0.0
-            weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else owed
-            drift = drift + (weight + pull * self.sigma**2) * (fields["denoiser"] / self.sigma)
+            push = pull * self.sigma
+            if learned or balance > 0:
+                weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else balance * 0.5 * g**2
+                push = push + weight / self.sigma
+            drift = drift + push * fields["denoiser"]
         drift = drift + balance * g_dg if balance > 0 else drift
-        if sampler.pull_noise:
-            g = torch.sqrt(g**2 + 2 * pull * self.sigma**2)
+        g = torch.sqrt(g**2 + 2 * pull * self.sigma**2) if sampler.pull_noise else g
         return Coefficients(drift, g, g_dg)
 
     def _g_and_dg(self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any) -> tuple[Tensor, Tensor]:

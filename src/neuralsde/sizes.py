@@ -23,7 +23,7 @@ class StepSizes(nn.Module):
         super().__init__()
         for name, value in (("low", 0.0), ("high", 0.0), ("typical", 0.0), ("rate", 1.0)):
             self.register_buffer(name, torch.full(shape, value))
-        self._curve: Memo[tuple[Tensor, Tensor]] = Memo()
+        self._curve: Memo[tuple[Tensor, Tensor, Tensor]] = Memo()
 
     def fit(self, scale: Scale, pairs: Transition) -> None:
         """Bound log g by what the data shows: up to twice the 99.9 % quantile of |Δx|/√Δt, and down to 1e-4 of that."""
@@ -44,10 +44,10 @@ class StepSizes(nn.Module):
 
     def log_g(self, raw: Tensor) -> Tensor:
         """log g of a net's output, bounded smoothly: off the data a free log g extrapolates and roll-outs blow up."""
-        width, middle = self._curve.get([self.low, self.high, self.typical], self._bounds)
-        return self.low + width * torch.sigmoid(middle + raw * 4 / width)
+        width, middle, slope = self._curve.get([self.low, self.high, self.typical], self._bounds)
+        return self.low + width * torch.sigmoid(middle + raw * slope)
 
-    def _bounds(self) -> tuple[Tensor, Tensor]:
-        """Width of the bounds and the place of the typical step between them: a net of 0 gives that."""
+    def _bounds(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Width of the bounds, the place of the typical step between them (a net of 0 gives that), and the slope there."""
         width = self.high - self.low
-        return width, torch.logit((self.typical - self.low) / width)
+        return width, torch.logit((self.typical - self.low) / width), 4 / width
