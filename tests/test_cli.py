@@ -63,11 +63,11 @@ def test_help_is_instant_and_imports_no_torch(arguments):
         "print('HEAVY', heavy, 'SECONDS', time.process_time())"  # of this process: the machine may be busy
     )
     seconds = []
-    while len(seconds) < 3 and not any(s < 0.5 for s in seconds):  # a busy machine is slow now and then
+    while len(seconds) < 5 and not any(s < 0.5 for s in seconds):  # a busy machine is slow now and then
         done = subprocess.run([sys.executable, "-c", code, *arguments], env=ENV, capture_output=True, text=True)
         assert done.returncode == 0 and "HEAVY [] SECONDS" in done.stdout, done.stderr
         seconds.append(float(done.stdout.split()[-1]))
-    assert min(seconds) < 0.75
+    assert min(seconds) < 0.5
 
 
 def test_overview_names_every_command_and_no_arguments_show_it(capsys):

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from neuralsde.config import PolicyConfig
 from neuralsde.data.demonstrations import Demonstrations
+from neuralsde.files import replacing
 from neuralsde.models import load
 from neuralsde.noise import Noise
 from neuralsde.records import from_dict, to_dict
@@ -229,9 +230,8 @@ class SDEPolicy:
             "levels": {str(k): v.tolist() for k, v in self.levels.items()},
             "observation": self.observation,
         }
-        new = folder / ".policy.json.new"
-        new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        os.replace(new, folder / "policy.json")
+        with replacing(folder / "policy.json") as new:
+            new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         return folder
 
     @classmethod

@@ -51,9 +51,9 @@ def neural_sde() -> Experiment:
 
 def perceptron() -> Experiment:
     """The same with one plain perceptron, and without mirror images."""
-    run = neural_sde()
+    run = _without_mirror(neural_sde())
     model: Any = replace(run.model, net=PERCEPTRON)  # type: ignore[arg-type]
-    return replace(run, name="pusht-perceptron", task=replace(run.task, mirror=False), model=model)
+    return replace(run, name="pusht-perceptron", model=model)
 
 
 def on_cpu() -> Experiment:
@@ -133,6 +133,10 @@ def _with_policy(run: Experiment, **settings: Any) -> PushTConfig:
     return replace(task, policy=replace(task.policy, **settings))
 
 
+def _without_mirror(run: Experiment) -> Experiment:
+    return replace(run, task=replace(run.task, mirror=False))
+
+
 def _one_by_one(name: str, model: Any, num_observations: int) -> Experiment:
     run = neural_sde()
     policy = PolicyConfig(history=num_observations, horizon=1, chunk=1, first_action=(0, 1))
@@ -151,14 +155,12 @@ def comparison() -> dict[str, Experiment]:
     noises = tuple(Variant(name=f"{k:g} of the learned noise", diffusion=k) for k in (0.0, 0.5, 1.0))
     rows = {
         "NSDE": ours,
-        "NSDE, no mirror images": replace(ours, task=replace(ours.task, mirror=False)),
+        "NSDE, no mirror images": _without_mirror(ours),
         "NSDE, perceptron, no mirror images": perceptron(),
         "NSDE, perceptron, trained on a CPU": on_cpu(),
         "NSDE, 90 demonstrations": replace(ours, task=replace(ours.task, num_demonstrations=90)),
         "Diffusion Policy, U-Net": diffusion_policy(),
-        "Diffusion Policy, U-Net, no mirror images": replace(
-            diffusion_policy(), task=replace(diffusion_policy().task, mirror=False)
-        ),
+        "Diffusion Policy, U-Net, no mirror images": _without_mirror(diffusion_policy()),
         "Diffusion Policy, transformer": diffusion_transformer(),
         "Rectified Flow policy": rectified_flow(),
         "behaviour cloning": behaviour_cloning(),
