@@ -15,7 +15,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,11 +141,14 @@ def digest(entrants: Mapping[str, Entrant]) -> dict[str, dict[str, float]]:
     return out
 
 
-def measure(policies: Mapping[str, SDEPolicy], rounds: int, slow_rounds: int) -> dict[str, Any]:
+def measure(
+    policies: Mapping[str, SDEPolicy], rounds: int, slow_rounds: int, devices: Sequence[str] = ("cpu",)
+) -> dict[str, Any]:
     """Rows of the results file."""
     rows: dict[str, Any] = {}
-    for name, device in [("cpu", "cpu")] + ([("gpu", "cuda")] if torch.cuda.is_available() else []):
-        entrants = {label: entrant(policy, device) for label, policy in policies.items()}
+    for name in devices:
+        place = "cuda" if name == "gpu" else name
+        entrants = {label: entrant(policy, place) for label, policy in policies.items()}
         race(entrants, rounds, slow_rounds)
         for label, found in digest(entrants).items():
             rows.setdefault(label, {})[name] = found
@@ -175,6 +178,8 @@ def main() -> None:
     parser.add_argument("--policy", type=Path, default=shipped_policy(), help="folder of the policy timed as ours")
     parser.add_argument("--also", nargs="*", default=[], help="further rows of the comparison, by name")
     parser.add_argument("--only", nargs="*", default=[], help="only rows whose name contains one of these")
+    there = ["cpu"] + (["gpu"] if torch.cuda.is_available() else [])
+    parser.add_argument("--devices", nargs="+", choices=there, default=there)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--slow-rounds", type=int, default=10, help="rounds of methods that take 0.1 s or more")
     args = parser.parse_args()
@@ -187,7 +192,7 @@ def main() -> None:
     if not policies:
         raise SystemExit(f"No row contains {' or '.join(args.only)}. Rows: {'; '.join(comparison())}.")
     load = os.getloadavg()[0]
-    rows = measure(policies, args.rounds, args.slow_rounds)
+    rows = measure(policies, args.rounds, args.slow_rounds, args.devices)
     print(table(rows))
     args.output.parent.mkdir(parents=True, exist_ok=True)
     trained = args.policy is not None
