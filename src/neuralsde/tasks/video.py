@@ -44,7 +44,7 @@ from neuralsde.trajectories import Trajectories
 STARTS_FROM_HISTORY = True
 """The model's `history` is the context."""
 DISTANCE = "Fréchet distance on latent motion"
-NUM_RESAMPLES = 100
+NUM_RESAMPLES = 40
 """Of the clips, for the interval of a distance."""
 VALIDATION_SIZE = 8_192
 """Transitions of the validation losses."""
