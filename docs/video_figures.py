@@ -89,7 +89,7 @@ def contact(video: VideoModel, given: Footage, truth: torch.Tensor, hit: float) 
     faded = torch.cat([torch.cat([own[:-1, None], between], dim=1).flatten(0, 1), own[-1:]])
     first = int(hit * video.fps) * RATE
     places = range(first, first + RATE + 1)
-    shown = {"truth": truth, "drawn at those times": drawn(RATE), "own frames faded": faded}
+    shown = {"truth": truth, "smooth through own latents": drawn(RATE), "own frames faded": faded}
     rows = {name: [clip[k].numpy() for k in places] for name, clip in shown.items()}
     save_picture(strip(rows, [f"{k / RATE / video.fps:.2f} s" for k in places]), ASSETS / "video_contact.png")
 

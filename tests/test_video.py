@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -173,6 +174,34 @@ def test_a_future_begins_at_the_last_known_frame(autoencoder):
     assert images.shape == (4, 2, 3, 3, 16, 16)
     known = clips.shown(frames[:, 2])[:, None, None].expand_as(images)
     torch.testing.assert_close(images, known, atol=1e-5, rtol=0)
+
+
+def test_smooth_futures_go_through_those_of_the_training_rate(autoencoder):
+    """At the frames of the training they are what is drawn there; between, they are on cubics, the same for every rate."""
+    from neuralsde.models import build
+
+    model = build(
+        NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, tau="start", denoiser=False, noise=0.0),
+        video.data(task(autoencoder[0])).transitions(history=3),
+    )
+    net = load(autoencoder[0])
+    frames, times = clips.read_clips(CLIPS, "test", 4)
+    draw = partial(video.predict, model, net, frames, context=3, num_paths=2, seed=1)
+    images, latents = draw(times)
+    assert float((latents[:, 0] - latents[:, 1]).std()) > 0.1  # g is not 0
+
+    def at(*steps: float) -> torch.Tensor:
+        after = times[:, 2:3] + torch.tensor(steps) / 5.12
+        return torch.cat([times[:, :3], after], dim=1)
+
+    same = draw(at(1, 2, 3), smooth=True)
+    for one, two in zip(same, (images, latents)):
+        torch.testing.assert_close(one, two, atol=1e-4, rtol=0)
+    finer = draw(at(0.5, 1, 1.5, 2, 2.5), smooth=True)[1]
+    torch.testing.assert_close(finer[:, :, 1::2], latents[:, :, :2], atol=1e-4, rtol=0)
+    a, b, c = (latents[:, :, k] for k in range(3))
+    start = video.encode_clips(net, frames[:, 2:3]).expand_as(a)
+    torch.testing.assert_close(finer[:, :, 2], (9 * (a + b) - start - c) / 16, atol=1e-4, rtol=0)
 
 
 def test_parts_share_no_clip_and_settings_are_chosen_apart(autoencoder):

@@ -24,6 +24,8 @@ BATCH = 512
 """Frames at once in `encode` and `decode`."""
 UNITS_FROM = 4_096
 """Frames by which the units of latents are set, or up to twice as many."""
+FADE = 0.1
+"""Change of a pixel, of 1, from which on little is kept of what the decoder missed there before."""
 
 
 class Autoencoder(SequenceModel):
@@ -88,13 +90,30 @@ class Autoencoder(SequenceModel):
 
     @torch.no_grad()
     def decode_after(
-        self, latents: Float[Tensor, "N ..."], known: Float[Tensor, "N C H W"], known_latents: Float[Tensor, "N K h w"]
+        self,
+        latents: Float[Tensor, "N ..."],
+        known: Float[Tensor, "N C H W"],
+        known_latents: Float[Tensor, "N K h w"],
+        *,
+        faded: bool = False,
     ) -> Float[Tensor, "N ..."]:
-        """Frames of latents (N, ..., K, h, w) that follow known ones: what changed in the decoded frame, added to the known."""
+        """Frames of latents (N, ..., K, h, w) that follow known ones: what changed in the decoded frame, added to the known.
+
+        In other words, the decoded frame and what the decoder missed in the known one; of the latter, if `faded`, only as
+        much as the picture stays what it was. The fine marks of a thing then go with it.
+        """
         lead = latents.shape[:-3]
-        still = known.to(self.shift.device) - self._drawn(known_latents)
-        still = still.reshape(len(still), *[1] * (len(lead) - 1), *still.shape[1:])
-        return (self._drawn(latents.flatten(0, -4)).unflatten(0, lead) + still).clamp(0, 1)
+
+        def spread_out(x: Tensor) -> Tensor:
+            return x.reshape(len(x), *[1] * (len(lead) - 1), *x.shape[1:])
+
+        before, after = self._drawn(known_latents), self._drawn(latents.flatten(0, -4)).unflatten(0, lead)
+        missed = spread_out(known.to(self.shift.device) - before)
+        if faded:
+            change = (after - spread_out(before)).abs().amax(-3, keepdim=True).flatten(0, -4)
+            change = nn.functional.max_pool2d(change, 3, stride=1, padding=1).unflatten(0, lead)
+            missed = missed * torch.exp(-((change / FADE) ** 2))
+        return (after + missed).clamp(0, 1)
 
     def _drawn(self, latents: Tensor) -> Tensor:
         raw = latents.to(self.shift.device) * self.spread + self.shift

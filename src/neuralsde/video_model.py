@@ -103,6 +103,11 @@ class VideoModel:
         """Frames per second that it learned from."""
         return 1.0 / self.step
 
+    @property
+    def _knows_only_frames(self) -> bool:
+        """Whether it learned no states between frames: those are then read from cubics through its latents."""
+        return getattr(self.model, "balance", 0.0) == 0.0
+
     def read(self, clip: str | os.PathLike[str]) -> Footage:
         """The frames of a video file, made as those of the training were."""
         try:
@@ -135,7 +140,8 @@ class VideoModel:
         Args:
             clip: of `read`, or frames of your own.
             num_frames: frames of each future.
-            fps: frames per second of the futures, any number; None: as in training.
+            fps: frames per second of the futures, any number; None: as in training. Between the frames of the training the SDE is
+                drawn from, if it learned states there (`tau`), or else a smooth path through the frames that it draws.
             num_paths: futures.
             at: time in the clip of the last given frame, seconds from its beginning; None: the end of the clip.
             sampler: replaces that of the model.
@@ -149,6 +155,7 @@ class VideoModel:
         given = self.given(clip, at)
         before = self.step * np.arange(1 - self.context, 1)
         after = np.arange(1, num_frames + 1) / rate
+        on_grid = np.allclose(after / self.step, np.round(after / self.step), atol=1e-6)
         times = torch.from_numpy(np.concatenate([before, after]))
         images, _ = predict(
             self.model,
@@ -159,6 +166,7 @@ class VideoModel:
             num_paths=num_paths,
             sampler=sampler,
             seed=seed,
+            smooth=self._knows_only_frames and not on_grid,
         )
         return Futures(given, before, (255 * images[0]).round().byte().cpu(), after)
 

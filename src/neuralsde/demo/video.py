@@ -114,8 +114,8 @@ weights. The scene, number {values["scene"]}, was made here and is none that it 
 {image(folder / "futures.gif", "The true scene and the futures of the model, side by side")}
 {image(folder / "futures.png", "The same as a strip of frames over time")}
 <h2>{SLOW}× slow motion</h2>
-<p>Time is continuous: the same weights give frames between those that they were trained on, here {SLOW} times as many. The truth
-is filmed as finely. These are other draws than above.</p>
+<p>The same futures with {SLOW} times as many frames: the model was trained on frames {video.step:.2f} s apart, and those between are
+read from smooth paths through its latents. The truth is filmed as finely.</p>
 {image(folder / "slow.gif", "Slow motion of the truth and of the futures")}
 <p>Around the collision, frame by frame:</p>
 {image(folder / "slow.png", "Slow motion around the collision as a strip of frames")}""",

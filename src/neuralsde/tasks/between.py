@@ -24,14 +24,21 @@ def straight(path: Float[Tensor, "N T *S"], rate: int) -> Float[Tensor, "N U *S"
 def cubic(
     before: Float[Tensor, "N *S"], path: Float[Tensor, "N T *S"], after: Float[Tensor, "N *S"], rate: int
 ) -> Float[Tensor, "N U *S"]:
+    """On cubics, see `cubic_at`."""
+    around = torch.cat([before[:, None], path, after[:, None]], dim=1)
+    places = torch.arange(rate * (path.shape[1] - 1)) / rate
+    return cubic_at(around, places[torch.arange(len(places)) % rate > 0])
+
+
+def cubic_at(around: Float[Tensor, "N T *S"], places: Float[Tensor, " U"]) -> Float[Tensor, "N U *S"]:
     """On cubics (Hermite's) whose velocity at each place is the mean of those on both sides.
 
     That is what a flow learned from interpolated states gives at a frame; one learned from start states gives the velocity
-    of the side that follows.
+    of the side that follows. The path has one place more at either end of `around`: place 0 is the second there.
     """
-    s = _shares(rate, path)
-    around = torch.cat([before[:, None], path, after[:, None]], dim=1)
-    velocity = (around[:, 2:] - around[:, :-2]) / 2
-    x0, x1, v0, v1 = (v[:, :, None] for v in (path[:, :-1], path[:, 1:], velocity[:, :-1], velocity[:, 1:]))
+    left = places.floor().long().clamp(0, around.shape[1] - 4).to(around.device)
+    s = (places.to(around) - left).reshape(-1, *[1] * (around.ndim - 2))
+    before, x0, x1, after = (around[:, left + k] for k in range(4))
+    v0, v1 = (x1 - before) / 2, (after - x0) / 2
     step = 3 * s**2 - 2 * s**3
-    return (x0 + step * (x1 - x0) + (s - 2 * s**2 + s**3) * v0 + (s**3 - s**2) * v1).flatten(1, 2)
+    return x0 + step * (x1 - x0) + (s - 2 * s**2 + s**3) * v0 + (s**3 - s**2) * v1

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from neuralsde.models import load
 from neuralsde.noise import Noise
 from neuralsde.sequence import SequenceModel, evaluating
 from neuralsde.solvers import Diverged
-from neuralsde.tasks.between import cubic, straight
+from neuralsde.tasks.between import cubic, cubic_at, straight
 from neuralsde.tasks.clips import (
     content,
     device,
@@ -91,12 +91,26 @@ def predict(
     num_paths: int = 1,
     sampler: Sampler | None = None,
     seed: int = 0,
+    smooth: bool = False,
 ) -> tuple[Float[Tensor, "N P F C H W"], Float[Tensor, "N P F K h w"]]:
-    """Futures of clips after `context` frames, drawn at `times` (N, T): frames, and their latents."""
+    """Futures of clips after `context` frames, drawn at `times` (N, T): frames, and their latents.
+
+    `smooth`: drawn at the frame rate of the training and read at `times`, the same for all clips, from cubics through the
+    latents. It serves models that know no states between the frames of the training.
+    """
     given = encode_clips(autoencoder, frames[:, :context])
     since = (times - times[:, :1])[:, context - 1 :]
-    drawn = _draw(model, given, since, num_paths=num_paths, sampler=sampler, seed=seed)[:, :, 1:]
-    return autoencoder.decode_after(drawn, shown(frames[:, context - 1]), given[:, -1]), drawn
+    draw = partial(_draw, model, given, num_paths=num_paths, sampler=sampler, seed=seed)
+    if smooth:
+        places = (since[0] - since[0, 0])[1:] / model.scale.step
+        grid = since[:, :1] + model.scale.step * torch.arange(math.ceil(float(places[-1]) - 1e-6) + 2)
+        path = draw(grid).flatten(0, 1)
+        before = given[:, -2] if context > 1 else 2 * given[:, -1] - path.unflatten(0, (-1, num_paths))[:, 0, 1]
+        around = torch.cat([before.repeat_interleave(num_paths, 0)[:, None], path], dim=1)
+        drawn = cubic_at(around, places).unflatten(0, (-1, num_paths))
+    else:
+        drawn = draw(since)[:, :, 1:]
+    return autoencoder.decode_after(drawn, shown(frames[:, context - 1]), given[:, -1], faded=True), drawn
 
 
 def _draw(
