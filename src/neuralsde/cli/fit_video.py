@@ -255,7 +255,8 @@ def _chosen(command: Fit, shards: VideoShards, films: Films, step: float, gpu: b
         """As in the recipe; without a GPU at most so many steps, and smaller ones."""
         batch = options.batch_size or (recipe.batch_size if gpu else 32)
         enough = min(recipe.steps if gpu else most, max(MIN_STEPS, PASSES * num // batch))
-        return replace(recipe, **free, batch_size=batch, steps=steps or enough)
+        precision = recipe.precision if gpu else "no"
+        return replace(recipe, **free, batch_size=batch, steps=steps or enough, precision=precision)
 
     assert isinstance(frames.model, AutoencoderConfig) and isinstance(latents.model, NeuralSDEConfig)
     assert isinstance(frames.model.net, ConvConfig) and isinstance(latents.model.net, UViTConfig)

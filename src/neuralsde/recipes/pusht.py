@@ -69,7 +69,7 @@ def diffusion_policy() -> Experiment:
     run = neural_sde()
     model = DDIMConfig(net=UNet1DConfig(), normalise="min_max", num_train_timesteps=100, num_steps=10)
     task = _with_policy(run, form="chunk")
-    train = replace(TRAIN, steps=30_000, batch_size=256, lr=1e-4, ema=0.999, weight_decay=1e-6)
+    train = replace(TRAIN, steps=24_000, batch_size=256, lr=1e-4, ema=0.999, weight_decay=1e-6)
     return replace(run, name="pusht-diffusion-policy", task=task, model=model, train=train)
 
 
