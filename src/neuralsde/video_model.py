@@ -104,7 +104,7 @@ class VideoModel:
         return 1.0 / self.step
 
     @property
-    def _knows_only_frames(self) -> bool:
+    def knows_only_frames(self) -> bool:
         """Whether it learned no states between frames: those are then read from cubics through its latents."""
         return getattr(self.model, "balance", 0.0) == 0.0
 
@@ -166,7 +166,7 @@ class VideoModel:
             num_paths=num_paths,
             sampler=sampler,
             seed=seed,
-            smooth=self._knows_only_frames and not on_grid,
+            smooth=self.knows_only_frames and not on_grid,
         )
         return Futures(given, before, (255 * images[0]).round().byte().cpu(), after)
 

@@ -102,6 +102,10 @@ def run_demo(video: VideoModel, output: Path, *, num_paths: int = 4, seed: int =
 
 def report(folder: Path, values: dict[str, Any], video: VideoModel) -> str:
     """One HTML page that needs no other file."""
+    apart = f"{SLOW} times as many frames; the model was trained on frames {video.step:.2f} s apart"
+    slow = f"Other futures with {apart}, and is drawn from at the times between as well."
+    if video.knows_only_frames:
+        slow = f"The same futures with {apart}, and those between are read from smooth paths through its latents."
     weights = sum(p.numel() for part in (video.model, video.autoencoder) for p in part.parameters())
     return page(
         "Four futures of a scene" if values["num_paths"] == 4 else "Futures of a scene",
@@ -114,8 +118,7 @@ weights. The scene, number {values["scene"]}, was made here and is none that it 
 {image(folder / "futures.gif", "The true scene and the futures of the model, side by side")}
 {image(folder / "futures.png", "The same as a strip of frames over time")}
 <h2>{SLOW}× slow motion</h2>
-<p>The same futures with {SLOW} times as many frames: the model was trained on frames {video.step:.2f} s apart, and those between are
-read from smooth paths through its latents. The truth is filmed as finely.</p>
+<p>{slow} The truth is filmed as finely.</p>
 {image(folder / "slow.gif", "Slow motion of the truth and of the futures")}
 <p>Around the collision, frame by frame:</p>
 {image(folder / "slow.png", "Slow motion around the collision as a strip of frames")}""",
