@@ -54,19 +54,13 @@ def autoencoder() -> Experiment:
 
 
 def neural_sde() -> Experiment:
-    """One step per frame from start states, one trunk for flow and diffusion: one pass per frame.
+    """One step per frame from start states, flow and diffusion by one trunk: one pass per frame.
 
     States between frames are not learned, so nothing is owed to a score: a denoiser would only take from the trunk.
     """
-    model = NeuralSDEConfig(
-        net=NET,
-        history=CONTEXT,
-        shared=True,
-        tau="start",
-        noise=NOISE,
-        denoiser=False,
-        sampler=Sampler(diffusion=SHARE_OF_NOISE),
-    )
+    sampler = Sampler(diffusion=SHARE_OF_NOISE)
+    model = NeuralSDEConfig(net=NET, history=CONTEXT, shared=True, tau="start", noise=NOISE, sampler=sampler)
+    model = replace(model, denoiser=False)
     task = VideoConfig(context=CONTEXT, num_clips=512)
     return Experiment(name="collisions", task=task, model=model, train=TRAIN)
 
