@@ -143,6 +143,7 @@ def test_files(tmp_path):
         (NeuralSDEConfig, {"noise": float("nan")}, "`noise` must not be negative"),
         (NeuralSDEConfig, {"noise": (0.1, 0.0)}, "positive for all features or none"),
         (NeuralSDEConfig, {"delta": 0.0}, "`delta` must be positive"),
+        (NeuralSDEConfig, {"denoiser_weight": 0.0}, "`denoiser_weight` must be positive"),
         (NeuralSDEConfig, {"history": 0}, "`history` must be at least 1"),
         (NeuralSDEConfig, {"alpha": True, "denoiser": False}, "`alpha` got no score"),
         (DDIMConfig, {"num_steps": 0}, "`num_steps` must be at least 1"),

@@ -165,6 +165,8 @@ def test_model_losses_by_hand(eps, history):
     assert float(losses["diffusion"]) == pytest.approx(float(nll.mean()), rel=1e-5)
     assert float(losses["denoiser"]) == pytest.approx((-0.4 + eps) ** 2, rel=1e-5)
 
+    less = {k: v.detach() for k, v in constant_model(history=history, denoiser_weight=0.1).loss(batch, noise).items()}
+    assert float(less["denoiser"]) == pytest.approx(0.1 * float(losses["denoiser"])) and less["flow"] == losses["flow"]
     other = constant_model(history=history, flow_loss="log", delta=0.02, diffusion_loss="match").loss(batch, noise)
     other = {k: v.detach() for k, v in other.items()}
     assert float(other["flow"]) == pytest.approx(float(0.5 * torch.log(r**2 + 0.02).mean()), rel=1e-5)

@@ -209,10 +209,10 @@ class NeuralSDE(GaussianSteps):
                 losses["diffusion"] = DIFFUSION_LOSSES[config.diffusion_loss](r, dt, log_g)
         # Denoiser
         if config.denoiser:
-            losses["denoiser"] = denoiser_dsm(self.denoiser(x, condition) if d is None else d, eps[:, -1])
+            error = denoiser_dsm(self.denoiser(x, condition) if d is None else d, eps[:, -1])
             if config.antithetic:  # what is linear in ε cancels
-                mirrored = denoiser_dsm(self.denoiser(x - 2 * self.sigma * eps, condition), -eps[:, -1])
-                losses["denoiser"] = 0.5 * (losses["denoiser"] + mirrored)
+                error = 0.5 * (error + denoiser_dsm(self.denoiser(x - 2 * self.sigma * eps, condition), -eps[:, -1]))
+            losses["denoiser"] = config.denoiser_weight * error
         # α, by the likelihood of the clean pair
         if config.alpha:
             clean = self._condition(batch.context, batch.time / self.scale.step)

@@ -80,6 +80,8 @@ class NeuralSDEConfig(ModelSettings):
     """Learn g. False: a deterministic flow, no likelihood."""
     denoiser: bool = True
     """Learn d, which gives the score. False: no balance and no pull."""
+    denoiser_weight: float = 1.0
+    """Of its loss in the sum; less leaves more of a `shared` net to the flow."""
     transition: Literal["euler", "moments"] = "euler"
     """Density of a step in training and `log_prob`: Gaussian, with Euler moments or with those of the SDE over the gap."""
     transition_steps: int = 1
@@ -112,6 +114,7 @@ class NeuralSDEConfig(ModelSettings):
             f"`noise` must be positive for all features or none. Got {self.noise=}.",
         )
         check(self.delta > 0, f"`delta` must be positive. Got {self.delta=}.")
+        check(self.denoiser_weight > 0, f"`denoiser_weight` must be positive. Got {self.denoiser_weight=}.")
         check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
         joint = self.flow_loss == "nll" and not self.diffusion
         check(not joint, "flow_loss='nll' needs the diffusion. Set `diffusion=True`, or use 'mse'.")
