@@ -131,6 +131,7 @@ def comparison() -> dict[str, Experiment]:
         "regression": regression(),
         "NSDE, uniform τ": _changed(scored, tau="uniform", sampler=replace(half, substeps=NUM_STEPS)),
         "NSDE with denoiser": scored,
+        "NSDE with a light denoiser": _changed(scored, denoiser_weight=0.1),
         "NSDE without input noise": _changed(ours, noise=0.0),
         "NSDE, half of τ at the start": _changed(scored, tau=0.5, sampler=half),
         "NSDE, log loss": _changed(ours, flow_loss="log"),
@@ -140,7 +141,7 @@ def comparison() -> dict[str, Experiment]:
             _changed(ours, net=UViTConfig(width=320)), train=replace(ours.train, lr=learning_rate(320))
         ),
     }
-    pulled = VideoVariant(name="pull", pull=2.56, keep=True)
+    pulls = tuple(VideoVariant(name=name, pull=pull, keep=True) for name, pull in (("pull", 2.56), ("full pull", 5.12)))
     rivals = (*passes(1, 2, 5, 20), *between("latents", "cubic", "pixels"), LONG)
     variants: dict[str, tuple[VideoVariant, ...]] = {
         "NSDE": (
@@ -150,7 +151,8 @@ def comparison() -> dict[str, Experiment]:
             *between(*WAYS, **G_OFF),
             *CHOICE,
         ),
-        "NSDE with denoiser": (QUIET, LOUD, pulled),
+        "NSDE with denoiser": (QUIET, LOUD, pulls[0]),
+        "NSDE with a light denoiser": (QUIET, LOUD, *pulls),
         "Flow Matching": (*rivals, *between("latents", "cubic", "pixels", **ONE_PASS)),
         "PFI": rivals,
         "Flow Matching, noise to next frame": passes(1, 20),
