@@ -78,9 +78,22 @@ def test_poses_do_not_jump_at_a_full_turn(np_rng):
     np.testing.assert_allclose(pose[:, :4], states[:, :4], rtol=1e-6)
     np.testing.assert_allclose(np.arctan2(pose[:, 5], pose[:, 4]) % (2 * math.pi), states[:, 4], atol=1e-6)
     ends = np.array([[1, 2, 3, 4, 1e-7], [1, 2, 3, 4, 2 * math.pi - 1e-7]])
-    for kind in ("pose", "keypoints"):
+    for kind in ("pose", "keypoints", "near"):
         first, last = observe(ends, kind)
         np.testing.assert_allclose(first, last, atol=1e-4)
+
+
+def test_near_the_goal_pixels_are_told_apart(np_rng):
+    """0 at the goal, a twentieth per pixel near it, no more than 1 far from it; the rest is as for the corners alone."""
+    x, y, angle = GOAL
+    states = np.array([[9, 9, x, y, angle], [9, 9, x + 1, y - 2, angle], [9, 9, 10, 500, 0.0]])
+    seen = observe(states, "near")
+    assert seen.shape == (3, 34)
+    np.testing.assert_array_equal(seen[:, :18], observe(states, "keypoints"))
+    off = seen[:, 18:].reshape(3, 8, 2)
+    np.testing.assert_allclose(off[0], 0, atol=1e-6)
+    np.testing.assert_allclose(off[1], np.broadcast_to([0.05, -0.1], (8, 2)), rtol=4e-3)
+    assert np.abs(off[2]).max() <= 1 and np.abs(off[2]).mean() > 0.9
 
 
 def test_observed_keypoints_follow_the_agent(np_rng):

@@ -114,8 +114,8 @@ class PushTConfig(Choice):
     """Only the first so many; None: all."""
     mirror: bool = False
     """Learn from their mirror images too: plane, block and goal are symmetric, so each is a second demonstration."""
-    observation: Literal["pose", "keypoints", "image"] = "keypoints"
-    """What the policy sees of the state: agent and pose of the block, agent and corners of the block, or agent and picture."""
+    observation: Literal["pose", "keypoints", "near", "image"] = "keypoints"
+    """What the policy sees: the agent, and of the block its pose, corners, also how far these are off the goal, or a picture."""
     policy: PolicyConfig = field(default_factory=lambda: PolicyConfig(first_action=(0, 1)))
     """How it plans and acts."""
     first_seed: int = 200_000

@@ -27,8 +27,10 @@ GOAL = (256.0, 256.0, math.pi / 4)
 PHYSICS_HZ = 100
 IMAGE_SIZE = 96
 """Side of an observed image."""
-ObservationKind = Literal["pose", "keypoints", "image"]
-OBSERVATION_SIZE = {"pose": 6, "keypoints": 18, "image": 2 + 3 * IMAGE_SIZE**2}
+ObservationKind = Literal["pose", "keypoints", "near", "image"]
+OBSERVATION_SIZE = {"pose": 6, "keypoints": 18, "near": 34, "image": 2 + 3 * IMAGE_SIZE**2}
+NEAR = 20.0
+"""Pixels off the goal within which the observation "near" tells corners apart finely."""
 
 # Corners of the bar and of the stem in the frame of the block, in gym_pusht's order.
 _CORNERS = np.array([(-60, 0), (60, 0), (60, 30), (-60, 30), (-15, 30), (15, 30), (15, 120), (-15, 120)], np.float64)
@@ -73,7 +75,8 @@ def observe(states: np.ndarray, kind: ObservationKind) -> np.ndarray:
     """(N, C) float32: what a policy sees of states (N, 5), of demonstrations and of the simulation alike.
 
     "pose": agent x, y, block x, y, cos and sin of the angle, which do not jump at a full turn. "keypoints": agent x, y
-    and the corners of the T. "image": agent x, y and the pixels, 0 to 255, row by row.
+    and the corners of the T. "near": also how far each corner is off its place in the goal, fine where that is little (the
+    last percent of coverage is a matter of pixels). "image": agent x, y and the pixels, 0 to 255, row by row.
     """
     if kind not in OBSERVATION_SIZE:
         raise ValueError(f"`kind` must be one of {', '.join(OBSERVATION_SIZE)}. Got {kind!r}.")
@@ -83,7 +86,9 @@ def observe(states: np.ndarray, kind: ObservationKind) -> np.ndarray:
     elif kind == "image":
         return with_images(states, render_states(states, IMAGE_SIZE))
     else:
-        seen = np.concatenate([states[:, :2], keypoints(states).reshape(len(states), 16)], axis=1)
+        corners = keypoints(states)
+        off = [np.tanh((corners - keypoints(np.array([[0, 0, *GOAL]]))) / NEAR)] if kind == "near" else []
+        seen = np.concatenate([states[:, :2], *(x.reshape(len(states), 16) for x in (corners, *off))], axis=1)
     return seen.astype(np.float32)
 
 
