@@ -296,6 +296,16 @@ def test_what_follows_is_shown_as_the_truth(films, run_dir, tmp_path):
     assert one.shape[2] > other.shape[2] + 100 and len(one) == len(other) == 7
 
 
+def test_it_is_no_model_of_tables(run_dir, tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("t,x\n0,1\n1,2\n")
+    for command in (
+        ("evaluate",),
+        ("forecast", "--data", tmp_path / "t.csv"),
+        ("evaluate", "--data", tmp_path / "t.csv"),
+    ):
+        assert "holds a model of videos" in fails(capsys, command[0], run_dir, *command[1:])
+
+
 def test_bad_clips_are_refused_with_a_remedy(films, run_dir, tmp_path, capsys):
     for name, text in (
         ("broken.avi", "broken.avi is not a video that can be read"),

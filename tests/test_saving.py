@@ -67,7 +67,8 @@ def test_a_model_comes_back_as_it_was(config, tmp_path):
         Sampler(diffusion=0.5) if isinstance(config, NeuralSDEConfig) and config.diffusion else model.sampler
     )
     model.save_pretrained(tmp_path / "deep" / "model")
-    for again in (type(model).from_pretrained(tmp_path / "deep" / "model"), load(str(tmp_path / "deep" / "model"))):
+    deep = tmp_path / "deep"  # as the folder of a run
+    for again in (type(model).from_pretrained(deep / "model"), load(str(deep / "model")), load(deep)):
         assert type(again) is type(model) and not again.training
         assert again.lag == 0.2 and again.scale.step == model.scale.step and again.sampler == model.sampler
         assert torch.equal(sample(again), sample(model))

@@ -215,6 +215,8 @@ def test_bad_settings(autoencoder, tmp_path):
         VideoConfig(clips=CLIPS, context=6)
     with pytest.raises(ValueError, match=r"holds no config\.json"):
         video.data(task(tmp_path))
+    with pytest.raises(ValueError, match=r"nowhere is not there.*nsde train collisions-autoencoder"):
+        video.data(task(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match="frames between are known"):
         VideoConfig(clips=replace(CLIPS, source="films"), context=3, variants=(VideoVariant(name="x", rate=2),))
     with pytest.raises(ValueError, match="must exceed `context`"):

@@ -233,8 +233,9 @@ def _check_mask(mask: Tensor) -> None:
 
 
 def load(path: str | os.PathLike[str], *, nets: dict[str, nn.Module] | None = None) -> SequenceModel:
-    """The model in a folder written by `save_pretrained`. Nothing in the folder is executed."""
-    folder = Path(path)
+    """The model in a folder written by `save_pretrained`, or in the run folder around it. Nothing in it is executed."""
+    folder, inner = Path(path), Path(path) / "model"
+    folder = inner if (inner / "config.json").is_file() and not (folder / "config.json").is_file() else folder
     record = _read_record(folder)
     cls, settings = CLASSES[record["kind"]]
     config: ModelConfig = from_dict(settings, record["config"])

@@ -13,7 +13,7 @@ import tyro
 from tyro.conf import Positional
 
 from neuralsde.cli.episodes import Episodes, policy_folder
-from neuralsde.cli.forecast import DEFAULT_STEPS, TableOptions, load_model
+from neuralsde.cli.forecast import DEFAULT_STEPS, TableOptions, load_model, refuse_videos
 from neuralsde.cli.options import given, refuse
 from neuralsde.data.series import Series
 from neuralsde.forecast.report import save_figures, score_table
@@ -64,6 +64,7 @@ class Evaluate(TableOptions):
     def _score_run(self) -> None:
         from neuralsde.experiment import evaluate, load_run
 
+        refuse_videos(self.model)
         model, experiment = load_run(self.model)
         task = experiment.task
         if hasattr(task, "num_paths"):

@@ -73,7 +73,18 @@ def load_model(folder: Path) -> SequenceModel:
     """The model of a run folder, or of a folder written by save_pretrained."""
     from neuralsde.models import load
 
-    return load(folder / "model" if (folder / "model").is_dir() else folder)
+    refuse_videos(folder)
+    return load(folder)
+
+
+def refuse_videos(folder: Path) -> None:
+    """A model of videos is no model of tables."""
+    from neuralsde.video_model import video_folder
+
+    if video_folder(folder) is not None:
+        raise ValueError(
+            f"{folder} holds a model of videos: report.md in its run has its scores. Draw with `nsde sample {folder} CLIP`."
+        )
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ VALIDATION_SIZE = 8_192
 
 @lru_cache(maxsize=4)
 def _autoencoder(folder: str) -> Autoencoder:
+    if not Path(folder).is_dir():
+        raise ValueError(
+            f"{folder} is not there: video is learned in the latents of an autoencoder. Train one (nsde train "
+            "collisions-autoencoder), or name yours: --task.autoencoder FOLDER."
+        )
     found = load(folder)
     if not isinstance(found, Autoencoder):
         raise ValueError(
