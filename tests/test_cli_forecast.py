@@ -193,6 +193,8 @@ def test_the_scores_in_words(np_rng):
     right, wide, narrow = (evaluate_forecasts(walk_model(w), data, **options) for w in (1.0, 3.0, 0.3))
     assert "no sign of miscalibration" in verdict(right)[0]
     assert "too wide" in verdict(wide)[0] and "too narrow" in verdict(narrow)[0]
+    few = evaluate_forecasts(walk_model(1.0), walks(np_rng, 2), **options)
+    assert "too few to tell" in verdict(few)[0]
     assert verdict(right)[1].endswith("no clear difference.") and verdict(right)[2].endswith("better.")
     assert verdict(wide)[1].endswith("worse.")
     rows = [

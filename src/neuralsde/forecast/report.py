@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MAX_FANS, MAX_ROWS = 3, 6
 """Forecasts and features in a fan chart."""
 
+ENOUGH = 0.1
+"""Half of the interval of a coverage from which on it says little."""
+
 
 def score_table(scores: dict[str, Any]) -> str:
     """The scores in words and aligned columns."""
@@ -65,7 +68,8 @@ def verdict(scores: dict[str, Any]) -> list[str]:
     """What the numbers say, in two sentences."""
     at = scores["coverage"]["0.8"]
     off, half = at["mean"] - 0.8, math.inf if at["ci95"] is None else at["ci95"]
-    kind = "no sign of miscalibration" if abs(off) <= half else "too narrow" if off < 0 else "too wide"
+    fits = "no sign of miscalibration" if half <= ENOUGH else "too few to tell whether that is right"
+    kind = fits if abs(off) <= half else "too narrow" if off < 0 else "too wide"
     margin = "" if at["ci95"] is None else f" ± {100 * half:.0f}"
     lines = [f"80 % intervals hold {100 * at['mean']:.0f}{margin} % of the truths: {kind}."]
     for name, law in scores["references"].items():
