@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from neuralsde import load
-from neuralsde.cli.fit_report import brownian_nll
+from neuralsde.cli.fit_report import brownian_nll, losses
 from neuralsde.data.series import Series
 from neuralsde.data.tables import read_table
 from neuralsde.trajectories import Trajectories
@@ -307,3 +307,13 @@ def test_numbers_of_time_are_written_in_full(tmp_path):
     times = 1.7e9 + np.array([[0.0, 0.25]])
     Drawn(None, times, np.zeros((1, 1, 2, 1), np.float32), ("x",), None).write(tmp_path / "p.csv")
     assert [r["time"] for r in read(tmp_path / "p.csv")] == ["1700000000", "1700000000.25"]
+
+
+@pytest.mark.parametrize("name", ["val_likelihood", "val_diffusion"])
+def test_a_rising_loss_is_remarked_on(tmp_path, name):
+    values = [0.9, 0.6, 0.7]
+    lines = [json.dumps({"step": 100 * (k + 1), "flow": 1.0, name: v}) for k, v in enumerate(values)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert "lowest at step 200" in losses(tmp_path / "metrics.jsonl")[-1]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines[:2]) + "\n")
+    assert "lowest" not in "".join(losses(tmp_path / "metrics.jsonl"))

@@ -164,7 +164,8 @@ def losses(metrics: Path) -> list[str]:
     names = [k for k in shown[-1] if k not in ("step", "lr", "steps_per_second")]
     lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     lines += [f"| {r['step']} | {' | '.join(f'{r.get(k, math.nan):.4g}' for k in names)} |" for r in shown]
-    likelihood = [(r["val_diffusion"], r["step"]) for r in full if "val_diffusion" in r]
+    name = "val_likelihood" if "val_likelihood" in full[-1] else "val_diffusion"
+    likelihood = [(r[name], r["step"]) for r in full if name in r]
     if likelihood and likelihood[-1][0] > min(likelihood)[0] + 0.02:
         lines += ["", f"The held-out loss was lowest at step {min(likelihood)[1]}: try fewer steps or a smaller net."]
     return lines

@@ -57,7 +57,9 @@ class Scored:
             f"over frames and clips, ± half the 95 % interval over videos. {v['network_passes']} network passes per future.",
         ]
         if v["psnr"] < v["copy: psnr"]:
-            rows.append("A copy of the last frame is nearer to the truth: train longer (--steps), or on more videos.")
+            rows.append(
+                "A copy of the last frame is nearer to the truth: learn from more videos, or longer if the losses still fall."
+            )
         return rows
 
     def _shown(self, key: str, digits: int) -> str:
