@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from tyro.conf import Positional
+
+from neuralsde.cli.options import given
+from neuralsde.cli.video_data import VideoOptions, write_videos
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,46 +42,22 @@ class Data:
     the files or zips, or HDF5 as RIVER stores it; absent: download it."""
     output: Path | None = None
     """What to write: the npz file, or the folder of shards; absent: data/pusht.npz, data/kth, ..."""
-    size: int | None = None
-    """Videos: height and width of frames in pixels; absent: 64, CLEVRER 128."""
-    fit: Literal["crop", "stretch"] | None = None
-    """Videos: cut a square out of the middle, or squeeze all into it; absent: crop, public data sets stretch."""
-    colour: bool | None = None
-    """Videos: three channels or one; absent: colour, KTH and Weizmann grey."""
-    every: int | None = None
-    """Videos: take every so many-th frame; absent: 1, CLEVRER 5."""
-    min_frames: int | None = None
-    """Videos: leave out those with fewer frames; absent: 2."""
-    only: tuple[str, ...] = ()
-    """Some actions of KTH or Weizmann, some parts (train, validation, test) of CLEVRER; absent: all."""
-    fps: float | None = None
-    """Frames per second of HDF5, which has no times."""
-    seed: int = 0
-    """Of the split of a folder of your own."""
-    num_workers: int | None = None
-    """Processes that decode; 0: none but this; absent: one for each processor."""
-    on_bad: Literal["skip", "raise"] = "skip"
-    """Leave out files that cannot be used and name them in the report, or stop at the first."""
+    videos: tyro.conf.OmitArgPrefixes[VideoOptions] = field(default_factory=VideoOptions)
 
     def run(self) -> None:
         """Get, check, write, describe."""
         if self.task == "pusht":
             self._pusht(self.output or Path("data/pusht.npz"))
             return
-        from neuralsde.cli.video_data import VideoOptions, write_videos
-
-        options = VideoOptions(**{field.name: getattr(self, field.name) for field in fields(VideoOptions)})
-        write_videos(self.task, self.source, self.output or Path("data") / self.task, options)
+        write_videos(self.task, self.source, self.output or Path("data") / self.task, self.videos)
 
     def _pusht(self, output: Path) -> None:
-        from neuralsde.cli.video_data import VideoOptions
         from neuralsde.data.download import SOURCES, fetch
         from neuralsde.files import writable_folder
 
-        default = {field.name: field.default for field in fields(self)}
-        for field in fields(VideoOptions):
-            if getattr(self, field.name) != default[field.name]:
-                raise ValueError(f"--{field.name.replace('_', '-')} is for videos, not for pusht.")
+        flags = given(self.videos)
+        if flags:
+            raise ValueError(f"{', '.join(flags)} is for videos, not for pusht.")
         if output.suffix != ".npz":
             raise ValueError(f"`--output` must end in .npz. Got {output}.")
         writable_folder(output.parent)

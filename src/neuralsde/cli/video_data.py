@@ -16,18 +16,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoOptions:
-    """What can be said about videos; None: as is usual for the data set."""
+    """Videos: how they are read; what is absent is as is usual for the data set."""
 
     size: int | None = None
+    """Height and width of frames in pixels; absent: 64, CLEVRER 128."""
     fit: Literal["crop", "stretch"] | None = None
+    """Cut a square out of the middle, or squeeze all into it; absent: crop, public data sets stretch."""
     colour: bool | None = None
+    """Three channels or one; absent: colour, KTH and Weizmann grey."""
     every: int | None = None
+    """Take every so many-th frame; absent: 1, CLEVRER 5."""
     min_frames: int | None = None
+    """Leave out videos with fewer frames; absent: 2."""
     only: tuple[str, ...] = ()
+    """Some actions of KTH or Weizmann, some parts (train, validation, test) of CLEVRER; absent: all."""
     fps: float | None = None
+    """Frames per second of HDF5, which has no times."""
     seed: int = 0
+    """Of the split of a folder of your own."""
     num_workers: int | None = None
+    """Processes that decode; 0: none but this; absent: one for each processor."""
     on_bad: Literal["skip", "raise"] = "skip"
+    """Leave out files that cannot be used and name them in the report, or stop at the first."""
 
     def settings(self, usual: FrameSettings) -> FrameSettings:
         """Of the frames."""

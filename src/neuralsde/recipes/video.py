@@ -121,7 +121,7 @@ ONE_PASS: dict[str, Any] = {"note": ", passes 1", "passes": 1}
 
 def comparison() -> dict[str, Experiment]:
     """Every row of the results table: the method, its rivals, and what each part of it is worth."""
-    ours, half = neural_sde(), Sampler(diffusion=SHARE_OF_NOISE, correction="off")  # g∂g: a backward pass per step
+    ours, brief = neural_sde(), Sampler(diffusion=SHARE_OF_NOISE, correction="off")  # g∂g: a backward pass per step
     rival = {"Flow Matching": flow_matching(), "PFI": pfi()}
     scored = _changed(ours, denoiser=True)
     rows = {
@@ -129,11 +129,11 @@ def comparison() -> dict[str, Experiment]:
         **rival,
         "Flow Matching, noise to next frame": _changed(rival["Flow Matching"], target="next"),
         "regression": regression(),
-        "NSDE, uniform τ": _changed(scored, tau="uniform", sampler=replace(half, substeps=NUM_STEPS)),
+        "NSDE, uniform τ": _changed(scored, tau="uniform", sampler=replace(brief, substeps=NUM_STEPS)),
         "NSDE with denoiser": scored,
         "NSDE with a light denoiser": _changed(scored, denoiser_weight=0.1),
         "NSDE without input noise": _changed(ours, noise=0.0),
-        "NSDE, half of τ at the start": _changed(scored, tau=0.5, sampler=half),
+        "NSDE, half of τ at the start": _changed(scored, tau=0.5, sampler=brief),
         "NSDE, log loss": _changed(ours, flow_loss="log"),
         "NSDE, likelihood loss": _changed(ours, flow_loss="nll"),
         "NSDE, three nets": _changed(scored, shared=False),

@@ -10,15 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def _shares(rate: int, path: Float[Tensor, "N T *S"]) -> Float[Tensor, "1 1 R *O"]:
-    """How far the new places are on their way from one to the next."""
-    shares = torch.arange(1, rate, device=path.device, dtype=path.dtype) / rate
-    return shares.reshape(1, 1, -1, *[1] * (path.ndim - 2))
-
-
 def straight(path: Float[Tensor, "N T *S"], rate: int) -> Float[Tensor, "N U *S"]:
     """On straight lines: of latents, or of pixels, where one image fades into the next."""
-    return torch.lerp(path[:, :-1, None], path[:, 1:, None], _shares(rate, path)).flatten(1, 2)
+    shares = torch.arange(1, rate, device=path.device, dtype=path.dtype) / rate
+    return torch.lerp(path[:, :-1, None], path[:, 1:, None], shares.reshape(-1, *[1] * (path.ndim - 2))).flatten(1, 2)
 
 
 def cubic(

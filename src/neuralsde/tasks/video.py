@@ -110,12 +110,16 @@ def predict(
         places = (since[0] - since[0, 0])[1:] / model.scale.step
         grid = since[:, :1] + model.scale.step * torch.arange(math.ceil(float(places[-1]) - 1e-6) + 2)
         path = draw(grid).flatten(0, 1)
-        before = given[:, -2] if context > 1 else 2 * given[:, -1] - path.unflatten(0, (-1, num_paths))[:, 0, 1]
-        around = torch.cat([before.repeat_interleave(num_paths, 0)[:, None], path], dim=1)
+        around = torch.cat([_before(given.repeat_interleave(num_paths, 0), path)[:, None], path], dim=1)
         drawn = cubic_at(around, places).unflatten(0, (-1, num_paths))
     else:
         drawn = draw(since)[:, :, 1:]
     return autoencoder.decode_after(drawn, shown(frames[:, context - 1]), given[:, -1], faded=True), drawn
+
+
+def _before(given: Float[Tensor, "N M *S"], path: Float[Tensor, "N T *S"]) -> Float[Tensor, "N *S"]:
+    """The place before a path: the last but one that is given, or in its stead the path drawn on backwards."""
+    return given[:, -2] if given.shape[1] > 1 else 2 * path[:, 0] - path[:, 1]
 
 
 def _draw(
@@ -272,11 +276,10 @@ def _scores_between(model: SequenceModel, truth: _Truth, variant: VideoVariant, 
         beyond = 2 * coarse[:, -1:] - coarse[:, -2:-1]
         path = _draw(model, truth.given, torch.cat([coarse, beyond], dim=1), seed=seed)[:, 0]
         path, after = path[:, :-1], path[:, -1]
-        before = truth.given[:, -2] if truth.given.shape[1] > 1 else 2 * path[:, 0] - path[:, 1]
         if variant.between == "pixels":
             images = straight(torch.cat([truth.known[:, None], truth.decode(path[:, 1:])], dim=1), rate)
         elif variant.between == "cubic":
-            images = truth.decode(cubic(before, path, after, rate))
+            images = truth.decode(cubic(_before(truth.given, path), path, after, rate))
         else:
             images = truth.decode(straight(path, rate))
     passes = sum(model.nfe.values()) / (coarse.shape[1] - (variant.between == "sampled"))
