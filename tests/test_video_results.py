@@ -17,7 +17,7 @@ from neuralsde.records import from_dict
 from neuralsde.result_tables import TABLES
 
 ROOT = Path(__file__).parent.parent
-VIDEO = ("video-collisions", "video-scaling", "video-people")
+VIDEO = ("video-collisions", "video-collisions-128", "video-scaling", "video-people")
 
 
 def scores(shift, prefix=""):

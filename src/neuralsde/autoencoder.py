@@ -94,13 +94,11 @@ class Autoencoder(SequenceModel):
         latents: Float[Tensor, "N ..."],
         known: Float[Tensor, "N C H W"],
         known_latents: Float[Tensor, "N K h w"],
-        *,
-        faded: bool = False,
     ) -> Float[Tensor, "N ..."]:
         """Frames of latents (N, ..., K, h, w) that follow known ones: what changed in the decoded frame, added to the known.
 
-        In other words, the decoded frame and what the decoder missed in the known one; of the latter, if `faded`, only as
-        much as the picture stays what it was. The fine marks of a thing then go with it.
+        In other words, the decoded frame and what the decoder missed in the known one; of the latter, only as much as the
+        picture stays what it was: the fine marks of a thing go with it.
         """
         lead = latents.shape[:-3]
 
@@ -109,11 +107,9 @@ class Autoencoder(SequenceModel):
 
         before, after = self._drawn(known_latents), self._drawn(latents.flatten(0, -4)).unflatten(0, lead)
         missed = spread_out(known.to(self.shift.device) - before)
-        if faded:
-            change = (after - spread_out(before)).abs().amax(-3, keepdim=True).flatten(0, -4)
-            change = nn.functional.max_pool2d(change, 3, stride=1, padding=1).unflatten(0, lead)
-            missed = missed * torch.exp(-((change / FADE) ** 2))
-        return (after + missed).clamp(0, 1)
+        change = (after - spread_out(before)).abs().amax(-3, keepdim=True).flatten(0, -4)
+        change = nn.functional.max_pool2d(change, 3, stride=1, padding=1).unflatten(0, lead)
+        return (after + missed * torch.exp(-((change / FADE) ** 2))).clamp(0, 1)
 
     def _drawn(self, latents: Tensor) -> Tensor:
         raw = latents.to(self.shift.device) * self.spread + self.shift

@@ -208,6 +208,7 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "known-sdes": known_sdes,
     "pusht": pusht,
     "video-collisions": video.collisions,
+    "video-collisions-128": video.large,
     "video-scaling": video.scaling,
     "video-people": video.people,
 }

@@ -195,6 +195,12 @@ def collisions(values: Mapping[str, Any]) -> str:
     return "\n\n".join([*parts, long_clips(values), uncertainty(values), ablations(values)])
 
 
+def large(values: Mapping[str, Any]) -> str:
+    """Collisions of 128 × 128."""
+    pairs = [pair for pair in PAIRS if "noise to next" not in pair[1] and "36 frames" not in pair[1]]
+    return "\n\n".join([methods(values, recipes.large_comparison()), paired(values, pairs), uncertainty(values)])
+
+
 def people(values: Mapping[str, Any]) -> str:
     """Weizmann and KTH."""
     pairs = [pair for pair in PAIRS if "noise to next" not in pair[1]]

@@ -57,7 +57,17 @@ class List:
 class Compare:
     """Run every method of a task with several seeds; runs already in the file are kept."""
 
-    task: Positional[Literal["branching", "known-sdes", "pusht", "video-collisions", "video-scaling", "video-people"]]
+    task: Positional[
+        Literal[
+            "branching",
+            "known-sdes",
+            "pusht",
+            "video-collisions",
+            "video-collisions-128",
+            "video-scaling",
+            "video-people",
+        ]
+    ]
     """The task."""
     output: Path | None = None
     """Results file; default results/TASK.json."""

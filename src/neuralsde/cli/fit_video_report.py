@@ -110,7 +110,7 @@ def _rivals(video: VideoModel, frames: Tensor, images: Tensor) -> dict[str, Tens
     return {
         "": images,
         "copy: ": copy,
-        "decoder: ": video.autoencoder.decode_after(latents[:, 1:], known, latents[:, 0], faded=True),
+        "decoder: ": video.autoencoder.decode_after(latents[:, 1:], known, latents[:, 0]),
     }
 
 

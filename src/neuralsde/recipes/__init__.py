@@ -34,6 +34,8 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "collisions-flow-matching": video.flow_matching,
     "collisions-pfi": video.pfi,
     "collisions-regression": video.regression,
+    "collisions-128-autoencoder": video.large_autoencoder,
+    "collisions-128": video.large,
     "people-autoencoder": video.people_autoencoder,
     "people": video.people,
 }
@@ -42,6 +44,7 @@ COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
     "known-sdes": known_sdes.comparison,
     "pusht": pusht.comparison,
     "video-collisions": video.comparison,
+    "video-collisions-128": video.large_comparison,
     "video-scaling": video.scaling,
     "video-people": video.people_comparison,
 }

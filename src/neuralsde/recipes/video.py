@@ -24,6 +24,7 @@ from neuralsde.config import (
     VideoConfig,
     VideoVariant,
 )
+from neuralsde.config.collisions import CollisionsConfig
 
 CONTEXT = 4
 NOISE = 0.1
@@ -162,6 +163,40 @@ def comparison() -> dict[str, Experiment]:
     }
     usual = {k: (QUIET,) for k in rows} | variants
     return {k: replace(run, task=replace(run.task, variants=usual[k])) for k, run in rows.items()}
+
+
+# 128 × 128
+
+LARGE = ClipsConfig(collisions=CollisionsConfig(size=128))
+
+
+def large_autoencoder() -> Experiment:
+    """Frames of 128 × 128 as 4 × 16 × 16 latents, and back."""
+    run = autoencoder()
+    train = replace(run.train, steps=6_000, batch_size=64)
+    return replace(run, name="collisions-128-autoencoder", task=replace(run.task, clips=LARGE), train=train)
+
+
+def large() -> Experiment:
+    """Colliding objects, 128 × 128; the same net on patches of 2 × 2 latents."""
+    run = _changed(neural_sde(), net=replace(NET, patch=2))
+    task = replace(run.task, clips=LARGE, autoencoder="runs/collisions-128-autoencoder/model")
+    return replace(run, name="collisions-128", task=task)
+
+
+def large_comparison() -> dict[str, Experiment]:
+    """The method and its rivals on larger frames."""
+    ours = large()
+    runs = {"NSDE": ours, "Flow Matching": flow_matching(), "PFI": pfi(), "regression": regression()}
+    variants = {"NSDE": (*passes(2), QUIET, LOUD), "regression": ()}
+    return {
+        label: replace(
+            _changed(run, net=replace(NET, patch=2)),
+            name=run.name.replace("collisions", "collisions-128"),
+            task=replace(ours.task, variants=variants.get(label, passes(1, 2, 20))),
+        )
+        for label, run in runs.items()
+    }
 
 
 # The scaling law

@@ -114,7 +114,7 @@ def predict(
         drawn = cubic_at(around, places).unflatten(0, (-1, num_paths))
     else:
         drawn = draw(since)[:, :, 1:]
-    return autoencoder.decode_after(drawn, shown(frames[:, context - 1]), given[:, -1], faded=True), drawn
+    return autoencoder.decode_after(drawn, shown(frames[:, context - 1]), given[:, -1]), drawn
 
 
 def _before(given: Float[Tensor, "N M *S"], path: Float[Tensor, "N T *S"]) -> Float[Tensor, "N *S"]:
