@@ -138,10 +138,10 @@ def comparison() -> dict[str, Experiment]:
         "NSDE, log loss": _changed(ours, flow_loss="log"),
         "NSDE, likelihood loss": _changed(ours, flow_loss="nll"),
         "NSDE, three nets": _changed(scored, shared=False),
-        "NSDE, 9 million": replace(
-            _changed(ours, net=UViTConfig(width=320)), train=replace(ours.train, lr=learning_rate(320))
-        ),
     }
+    for name, width in {"9 million": 320, "28 million": 448}.items():
+        train = replace(ours.train, lr=learning_rate(width))
+        rows[f"NSDE, {name}"] = replace(_changed(ours, net=UViTConfig(width=width)), train=train)
     pulls = tuple(VideoVariant(name=name, pull=pull, keep=True) for name, pull in (("pull", 2.56), ("full pull", 5.12)))
     rivals = (*passes(1, 2, 5, 20), *between("latents", "cubic", "pixels"), LONG)
     variants: dict[str, tuple[VideoVariant, ...]] = {
