@@ -6,11 +6,13 @@ A plan is one call of `select_action` that plans: from an observation to the nex
 method plans no more (`num_actions`). Latency does not depend on the weights: nets are those of the recipes, built for a few
 random episodes; ours is the policy that comes with the library, if it is there, or that of --policy. Methods take turns, so
 that a machine that is busy is so for all. A quick method rehearses each turn: the others have emptied the caches.
+What the file knows of another device stays (`--devices gpu` on another machine, say).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import tempfile
@@ -159,6 +161,17 @@ def measure(
     return rows
 
 
+def merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Two files of results: of a device that both have measured, the later."""
+    runs = {**before.get("runs", {}), **now["runs"]}
+    rows = {label: {**before.get("rows", {}).get(label, {}), **row} for label, row in now["rows"].items()}
+    for label, row in before.get("rows", {}).items():
+        kept = {name: found for name, found in row.items() if name not in now["runs"]}
+        if label not in rows and any(name in kept for name in runs):
+            rows[label] = kept
+    return {"runs": runs, "rows": rows}
+
+
 def table(rows: Mapping[str, Any]) -> str:
     """The rows as Markdown."""
     lines = ["| method | actions per plan | network passes | ms per plan: p50 (p95), × ours |", "|---|---|---|---|"]
@@ -195,8 +208,9 @@ def main() -> None:
     rows = measure(policies, args.rounds, args.slow_rounds, args.devices)
     print(table(rows))
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    trained = args.policy is not None
-    write_results(args.output, {**provenance(), "load_before": load, "trained_policy": trained, "rows": rows})
+    source = {**provenance(), "load_before": load, "trained_policy": args.policy is not None}
+    before = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else {}
+    write_results(args.output, merged(before, {"runs": dict.fromkeys(args.devices, source), "rows": rows}))
     print(f"Wrote {args.output}")
 
 

@@ -144,6 +144,7 @@ def video_source() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "video-collisions": _video("video-collisions"),
+    "video-collisions-128": _video("video-collisions-128"),
     "video-scaling": _video("video-scaling"),
     "video-people": _video("video-people"),
     "video-source": video_source,

@@ -57,7 +57,8 @@ def test_a_run_from_end_to_end(rows, monkeypatch, tmp_path, capsys):
     output = tmp_path / "results" / "latency.json"
     run(monkeypatch, "--rounds", 2, "--slow-rounds", 1, "--also", "NSDE, three nets", "--output", output)
     values = json.loads(output.read_text())
-    assert values["commit"] and values["hardware"]["threads"] == 1 and values["trained_policy"] is False
+    source = values["runs"]["cpu"]
+    assert source["commit"] and source["hardware"]["threads"] == 1 and source["trained_policy"] is False
     passes = {label: (row["network_passes"], row["num_actions"]) for label, row in values["rows"].items()}
     assert passes == {
         "NSDE": (8, 8),
@@ -87,10 +88,22 @@ def test_ours_can_be_the_trained_policy(rows, monkeypatch, tmp_path):
     run(monkeypatch, "--policy", tmp_path / "policy", "--only", "NSDE", *job)
     values = json.loads((tmp_path / "a.json").read_text())
     wanted = sum(p.numel() for p in SDEPolicy.from_pretrained(tmp_path / "policy").model.parameters())
-    assert values["trained_policy"] is True and list(values["rows"]) == ["NSDE"]
+    assert values["runs"]["cpu"]["trained_policy"] is True and list(values["rows"]) == ["NSDE"]
     assert values["rows"]["NSDE"]["parameters"] == wanted and values["rows"]["NSDE"]["cpu"]["n"] == 2
     with pytest.raises(SystemExit, match=r"No row contains nothing\. Rows: NSDE;"):
         run(monkeypatch, "--only", "nothing", *job)
+
+
+def test_what_another_device_took_stays():
+    """A file of one machine with a GPU and one without; a row that is no longer run keeps what is still true of it."""
+    before = {"runs": {"cpu": {"commit": "a"}, "gpu": {"commit": "b"}}}
+    before["rows"] = {"NSDE": {"cpu": 1, "gpu": 2, "parameters": 3}, "IBC": {"cpu": 4, "gpu": 5}, "BET": {"cpu": 6}}
+    now = {"runs": {"cpu": {"commit": "c"}}, "rows": {"NSDE": {"cpu": 7, "parameters": 8}}}
+    assert benchmark.merged(before, now) == {
+        "runs": {"cpu": {"commit": "c"}, "gpu": {"commit": "b"}},
+        "rows": {"NSDE": {"cpu": 7, "gpu": 2, "parameters": 8}, "IBC": {"gpu": 5}},
+    }
+    assert benchmark.merged({}, now) == now
 
 
 def test_methods_take_turns_and_slow_ones_fewer():

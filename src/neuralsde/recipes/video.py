@@ -139,7 +139,7 @@ def comparison() -> dict[str, Experiment]:
         "NSDE, likelihood loss": _changed(ours, flow_loss="nll"),
         "NSDE, three nets": _changed(scored, shared=False),
     }
-    for name, width in {"9 million": 320, "28 million": 448}.items():
+    for name, width in {"9 million": 320, "33 million": 480}.items():
         train = replace(ours.train, lr=learning_rate(width))
         rows[f"NSDE, {name}"] = replace(_changed(ours, net=UViTConfig(width=width)), train=train)
     pulls = tuple(VideoVariant(name=name, pull=pull, keep=True) for name, pull in (("pull", 2.56), ("full pull", 5.12)))
