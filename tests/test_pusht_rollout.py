@@ -323,6 +323,11 @@ def test_videos_say_what_is_wrong(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="Cannot write"):
         write_video(black, tmp_path / "file" / "a.gif")
+    (tmp_path / "old.gif").write_text("an earlier film")
+    monkeypatch.setattr("PIL.Image.Image.save", lambda self, file, **_: (file.write_text("half"), 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        write_video(black, tmp_path / "old.gif")
+    assert (tmp_path / "old.gif").read_text() == "an earlier film" and len(list(tmp_path.iterdir())) == 2
     monkeypatch.setitem(__import__("sys").modules, "av", None)
     with pytest.raises(ValueError, match=r"pip install 'neuralsde\[video\]'"):
         write_video(black, tmp_path / "a.mp4")

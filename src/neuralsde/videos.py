@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.files import replacing
+
 FASTEST = 100.0
 """Frames per second at which a film can be played."""
 
@@ -25,7 +27,8 @@ def write_video(frames: Any, path: str | os.PathLike[str], *, fps: float = 10.0)
         raise ValueError(f"A video must end in .gif or .mp4. Got {file.name}.")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        writers[file.suffix.lower()](images, file, fps)
+        with replacing(file) as new:
+            writers[file.suffix.lower()](images, new, fps)
     except OSError as error:
         raise ValueError(f"Cannot write {file}: {error.strerror or error}. Choose another place.") from None
     return file

@@ -112,8 +112,8 @@ def describe(data: Trajectories) -> Description:
     spread = Spread.of(gaps)
     if spread.high > 10 * spread.low:
         warnings.append(
-            f"the time between observations ranges over a factor {spread.high / spread.low:.3g}: give a `lag`, or use "
-            'transition="moments", which holds for wide gaps'
+            f"the time between observations ranges over a factor {spread.high / spread.low:.3g}: give a `lag`, or learn with "
+            'transition="moments", which holds for wide gaps (`nsde fit` does)'
         )
     if len(gaps) < 200:
         warnings.append(f"there are only {len(gaps)} steps to learn from: expect a rough model")
