@@ -187,7 +187,7 @@ def comparison() -> dict[str, Experiment]:
         "LSTM-GMM": lstm_gmm(),
         "IBC": ibc(),
         "BET": bet(),
-        "NSDE, learned from noisy observations": replace(ours, train=replace(TRAIN, context_noise=0.02)),
+        "NSDE, learned from noisy observations": replace(ours, train=replace(BRIEF, context_noise=0.05)),
         "NSDE, image": image(),
         **ablations(),
     }
