@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -185,10 +186,15 @@ def pusht_ablations(values: Mapping[str, Any]) -> str:
 
 
 def _figures(row: Mapping[str, Any]) -> list[str]:
-    """Score and success: mean over training seeds ± the half width of its 95 % interval."""
+    """Score and success: mean over training seeds ± half of its 95 % interval; of one seed, of that over episodes."""
     if not row:
         return [ABSENT, "–"]
-    return [_scaled(row.get(name), 1, 3) for name in ("score", "success")]
+    score, success = (dict(row[name]) for name in ("score", "success"))
+    if score.get("ci95") is None and "num_episodes" in row:
+        share = success["mean"]
+        success["ci95"] = 1.96 * math.sqrt(share * (1 - share) / row["num_episodes"])
+        score["ci95"] = (row.get("score_half_width") or {}).get("mean")
+    return [_scaled(value, 1, 3) for value in (score, success)]
 
 
 def _sizes(row: Mapping[str, Any]) -> str:
