@@ -256,7 +256,7 @@ def test_compare_takes_the_data_from_where_it_lies(demonstrations, tmp_path, cap
     job = ["compare", "pusht", "--only", "NSDE", "--num-seeds", "1", "--num-workers", "1", "--output", output]
     call(*job, "--data", demonstrations, "--num-episodes", "1")
     text = capsys.readouterr().out
-    assert re.search(r"^\| NSDE \| 0\.\d{3} \| 0\.000 \| 0\.00 M \| 8 \| 3\.46 \| – \| \d+ \| 1 × 1 \|$", text, re.M)
+    assert re.search(r"^\| NSDE \| 0\.\d{3} \| 0\.000 ± 0\.397 \| 0\.00 M \| 8 \| 3\.46 \| – \| \d+ \| 1 × 1 \|$", text, re.M)
     (run,) = json.loads(output.read_text())["runs"]
     assert run["experiment"]["task"]["data"] == "data/pusht.npz" and run["experiment"]["task"]["num_episodes"] == 1
     call(*job, "--num-episodes", "1")  # nothing to do, so nothing to read
@@ -328,6 +328,9 @@ def test_tables_show_methods_worlds_and_ablations():
     assert cells(robustness, "noise 1 %") == ["0.810 ± 0.025", "0.310 ± 0.025"] * 2 + ["not measured", "–"]
     assert cells(ablations, "NSDE")[0] == half and cells(ablations, "NSDE without denoiser")[0] == "not measured"
     assert cells(ablations, "NSDE, new, chunk 4") == ["0.710 ± 0.025", "0.210 ± 0.025", "3 × 500"]
+    once = compare.summarise([{"seed": 0, "scores": {**base, "score_half_width": 0.01, "num_episodes": 500}}])
+    alone = result_tables.pusht_ablations({"summary": {"NSDE": once}})  # one seed: intervals over episodes
+    assert cells(alone, "NSDE") == ["0.960 ± 0.010", "0.500 ± 0.044", "1 × 500"]
     nothing = result_tables.pusht_robustness({"summary": {}})
     assert cells(nothing, "5 Hz") == ["not measured", "–"] * 3
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from neuralsde import result_tables_video as video
+from neuralsde.metrics.imitation import wilson
 
 
 def branching(values: Mapping[str, Any]) -> str:
@@ -191,9 +191,8 @@ def _figures(row: Mapping[str, Any]) -> list[str]:
         return [ABSENT, "–"]
     score, success = (dict(row[name]) for name in ("score", "success"))
     if score.get("ci95") is None and "num_episodes" in row:
-        share = success["mean"]
-        success["ci95"] = 1.96 * math.sqrt(share * (1 - share) / row["num_episodes"])
-        score["ci95"] = (row.get("score_half_width") or {}).get("mean")
+        low, high = wilson(round(success["mean"] * row["num_episodes"]), row["num_episodes"])
+        success["ci95"], score["ci95"] = (high - low) / 2, (row.get("score_half_width") or {}).get("mean")
     return [_scaled(value, 1, 3) for value in (score, success)]
 
 
