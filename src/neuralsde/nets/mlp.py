@@ -28,11 +28,8 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B W"]) -> Float[Tensor, "B W"]:
-        norm, wide, back = (
-            self.norm,
-            self.wide,
-            self.back,
-        )  # as functions: to call a module takes as long as a small layer
+        # As functions: to call a module takes as long as a small layer
+        norm, wide, back = self.norm, self.wide, self.back
         inner = functional.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
         inner = functional.silu(functional.linear(inner, wide.weight, wide.bias))
         return x + functional.linear(self.dropout(inner) if self.training else inner, back.weight, back.bias)
