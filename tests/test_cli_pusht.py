@@ -256,7 +256,9 @@ def test_compare_takes_the_data_from_where_it_lies(demonstrations, tmp_path, cap
     job = ["compare", "pusht", "--only", "NSDE", "--num-seeds", "1", "--num-workers", "1", "--output", output]
     call(*job, "--data", demonstrations, "--num-episodes", "1")
     text = capsys.readouterr().out
-    assert re.search(r"^\| NSDE \| 0\.\d{3} \| 0\.000 ± 0\.397 \| 0\.00 M \| 8 \| 3\.46 \| – \| \d+ \| 1 × 1 \|$", text, re.M)
+    assert re.search(
+        r"^\| NSDE \| 0\.\d{3} \| 0\.000 ± 0\.397 \| 0\.00 M \| 8 \| 3\.46 \| – \| \d+ \| 1 × 1 \|$", text, re.M
+    )
     (run,) = json.loads(output.read_text())["runs"]
     assert run["experiment"]["task"]["data"] == "data/pusht.npz" and run["experiment"]["task"]["num_episodes"] == 1
     call(*job, "--num-episodes", "1")  # nothing to do, so nothing to read
