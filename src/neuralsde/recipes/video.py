@@ -88,6 +88,18 @@ def _changed(run: Experiment, **settings: Any) -> Experiment:
     return replace(run, model=replace(run.model, **settings))
 
 
+def _with_rivals(
+    ours: Experiment, variants: dict[str, tuple[VideoVariant, ...]], usual: tuple[VideoVariant, ...]
+) -> dict[str, Experiment]:
+    """A run and those of its rivals on the same clips with the same net, and how each is drawn from."""
+    net: Any = ours.model.net  # type: ignore[attr-defined]
+    rows = {"NSDE": ours} | {
+        label: replace(ours, name=run.name.replace("collisions", ours.name), model=replace(run.model, net=net))
+        for label, run in {"Flow Matching": flow_matching(), "PFI": pfi(), "regression": regression()}.items()
+    }
+    return {k: replace(run, task=replace(run.task, variants=variants.get(k, usual))) for k, run in rows.items()}
+
+
 # Variants: the same weights, drawn from in other ways
 
 RATES = (2, 5)
@@ -186,17 +198,8 @@ def large() -> Experiment:
 
 def large_comparison() -> dict[str, Experiment]:
     """The method and its rivals on larger frames."""
-    ours = large()
-    runs = {"NSDE": ours, "Flow Matching": flow_matching(), "PFI": pfi(), "regression": regression()}
     variants = {"NSDE": (*passes(2), QUIET, LOUD), "regression": ()}
-    return {
-        label: replace(
-            _changed(run, net=replace(NET, patch=2)),
-            name=run.name.replace("collisions", "collisions-128"),
-            task=replace(ours.task, variants=variants.get(label, passes(1, 2, 20))),
-        )
-        for label, run in runs.items()
-    }
+    return _with_rivals(large(), variants, passes(1, 2, 20))
 
 
 # The scaling law
@@ -240,12 +243,5 @@ def people() -> Experiment:
 
 def people_comparison() -> dict[str, Experiment]:
     """The method and its rivals on real clips."""
-    ours = people()
-    net: Any = ours.model.net
-    rows = {"NSDE": ours} | {
-        label: replace(ours, name=run.name.replace("collisions", "people"), model=replace(run.model, net=net))
-        for label, run in {"Flow Matching": flow_matching(), "PFI": pfi(), "regression": regression()}.items()
-    }
     variants = {"NSDE": (*passes(2, 5), QUIET, LOUD, LONG, *CHOICE), "regression": (LONG,)}
-    rivals = (*passes(1, 2, 5, 20), LONG)
-    return {k: replace(run, task=replace(run.task, variants=variants.get(k, rivals))) for k, run in rows.items()}
+    return _with_rivals(people(), variants, (*passes(1, 2, 5, 20), LONG))
