@@ -40,7 +40,7 @@ PERCEPTRON = MLPConfig(width=512, depth=3, dropout=0.3)
 SAMPLER = Sampler(pull=10.0)
 """One data step removes what lies off the data; all of the learned noise."""
 BRIEF = replace(TRAIN, steps=7_000, batch_size=512, ema=0.998)
-"""A ninth of the training: for ablations, with three seeds each."""
+"""A ninth of the training: for ablations."""
 
 
 def neural_sde() -> Experiment:
