@@ -102,7 +102,9 @@ def lstm_gmm() -> Experiment:
 
 def ibc() -> Experiment:
     """Implicit behaviour cloning, one action at a time. The paper: 0.90."""
-    run = _one_by_one("pusht-ibc", IBCConfig(net=MLPConfig(width=512, depth=4, dropout=0.1)), 2)
+    # Actions have two dimensions: as many samples as there are for six would only take time
+    model = IBCConfig(net=MLPConfig(width=512, depth=4, dropout=0.1), num_samples=2_048)
+    run = _one_by_one("pusht-ibc", model, 2)
     return replace(run, train=replace(run.train, steps=10_000))  # each with hundreds of actions that are not right
 
 
