@@ -185,7 +185,7 @@ LARGE = ClipsConfig(collisions=CollisionsConfig(size=128))
 def large_autoencoder() -> Experiment:
     """Frames of 128 × 128 as 4 × 16 × 16 latents, and back."""
     run = autoencoder()
-    train = replace(run.train, steps=6_000, batch_size=64)
+    train = replace(run.train, steps=6_000, batch_size=64, precision="bf16")
     return replace(run, name="collisions-128-autoencoder", task=replace(run.task, clips=LARGE), train=train)
 
 
