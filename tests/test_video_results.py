@@ -113,8 +113,16 @@ def test_figures_draw(tmp_path):
     references = {"PSNR, dB": {"copy": 24.0}}
     figure = plots_video.score_curves(panels, x_label="passes", references=references)
     figure.savefig(tmp_path / "curves.png")
-    assert len(figure.axes) == 2 and figure.axes[0].get_xscale() == "log"
+    assert len(figure.axes) == 2 and figure.axes[0].get_xscale() == "log" and figure.axes[0].get_yscale() == "linear"
+    far = plots_video.Curve([1, 2, 10], [2000.0, 60.0, 50.0])
+    assert plots_video.score_curves({"distance": {"NSDE": far}}, x_label="passes").axes[0].get_yscale() == "log"
     plots_video.scaling_law([1e5, 1e6, 1e7], [3.0, 2.5, 2.1]).savefig(tmp_path / "law.png")
+
+
+@pytest.mark.parametrize(("num", "shown"), [(1, "± 0.50"), (2, "± 0.50"), (3, "± 2.48")])
+def test_intervals_are_over_seeds_from_three_on(num, shown):
+    row = summarise([{"seed": k, "scores": scores(float(k))} for k in range(num)])
+    assert shown in result_tables_video._value(row, "psnr", 2)  # 3 seeds 25, 26, 27: t(2) · 1 / √3
 
 
 def test_texts_are_left_out_of_means():

@@ -31,7 +31,10 @@ def score_curves(
     x_label: str,
     references: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Figure:
-    """A panel per score, a curve per method; `references` are dashed lines by panel and name."""
+    """A panel per score, a curve per method; `references` are dashed lines by panel and name.
+
+    Scores that differ by more than a factor of ten stand on a logarithmic axis.
+    """
     figure, axes = _figure(1, len(panels), 4.2, 3.4, sharey="none")
     for ax, (title, curves) in zip(axes[0], panels.items()):
         for (name, curve), colour in zip(curves.items(), BRANCH_COLOURS * 2):
@@ -40,6 +43,9 @@ def score_curves(
         for name, value in (references or {}).get(title, {}).items():
             ax.axhline(value, color=TRUTH, linestyle="--", linewidth=1.2)
             ax.annotate(name, (0.99, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
+        values = [y for curve in curves.values() for y in curve.y]
+        if values and 0 < 10 * min(values) < max(values):
+            ax.set_yscale("log")
         ax.set_xscale("log")
         ticks = sorted({x for curve in curves.values() for x in curve.x})
         ax.set_xticks(ticks, [f"{x:g}" for x in ticks], minor=False)

@@ -186,11 +186,11 @@ def pusht_ablations(values: Mapping[str, Any]) -> str:
 
 
 def _figures(row: Mapping[str, Any]) -> list[str]:
-    """Score and success: mean over training seeds ± half of its 95 % interval; of one seed, of that over episodes."""
+    """Score and success: mean over training seeds ± half of its 95 % interval; of one or two, of that over episodes."""
     if not row:
         return [ABSENT, "–"]
     score, success = (dict(row[name]) for name in ("score", "success"))
-    if score.get("ci95") is None and "num_episodes" in row:
+    if (row["num_seeds"] < video.MANY or score.get("ci95") is None) and "num_episodes" in row:
         low, high = wilson(round(success["mean"] * row["num_episodes"]), row["num_episodes"])
         success["ci95"], score["ci95"] = (high - low) / 2, (row.get("score_half_width") or {}).get("mean")
     return [_scaled(value, 1, 3) for value in (score, success)]

@@ -1,6 +1,7 @@
 """Results files of video as Markdown tables.
 
-± is the 95 % interval over training seeds where there are several, else over the clips of the one seed.
+± is the 95 % interval over training seeds where there are three or more; two would say next to nothing, so that it is then over
+the clips, as for one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 from neuralsde.recipes import video as recipes
 
 ABSENT = "not measured"
+MANY = 3
+"""Training seeds from which on intervals are over them."""
 FIGURES = {"psnr": 2, "ssim": 4, "motion_distance": 2}
 """Scores of predicted frames and their digits."""
 HEAD = "PSNR, dB | SSIM | distance of motion"
@@ -27,9 +30,8 @@ def _value(row: Row, name: str, digits: int) -> str:
     found = row.get(name)
     if found is None or found["mean"] is None:
         return "–"
-    half = found.get("ci95")
-    if half is None:
-        half = (row.get(f"{name}_half_width") or {}).get("mean")
+    over_clips = (row.get(f"{name}_half_width") or {}).get("mean")
+    half = found.get("ci95") if row["num_seeds"] >= MANY or over_clips is None else over_clips
     return f"{found['mean']:.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
 
 
