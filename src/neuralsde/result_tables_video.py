@@ -191,6 +191,12 @@ BETWEEN_PAIRS = tuple(
 )
 
 
+def _among(planned: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The pairs of a comparison that has fewer rows and settings than that of the collisions."""
+    names = {f"{label}: {v.name}" for label, run in planned.items() for v in run.task.variants} | set(planned)
+    return [pair for pair in PAIRS if names.issuperset(pair)]
+
+
 def collisions(values: Mapping[str, Any]) -> str:
     """All tables of the collisions."""
     parts = [methods(values), paired(values, PAIRS), between(values), paired(values, BETWEEN_PAIRS)]
@@ -199,15 +205,14 @@ def collisions(values: Mapping[str, Any]) -> str:
 
 def large(values: Mapping[str, Any]) -> str:
     """Collisions of 128 × 128."""
-    pairs = [pair for pair in PAIRS if "noise to next" not in pair[1] and "36 frames" not in pair[1]]
-    return "\n\n".join([methods(values, recipes.large_comparison()), paired(values, pairs), uncertainty(values)])
+    planned = recipes.large_comparison()
+    return "\n\n".join([methods(values, planned), paired(values, _among(planned)), uncertainty(values)])
 
 
 def people(values: Mapping[str, Any]) -> str:
     """Weizmann and KTH."""
-    pairs = [pair for pair in PAIRS if "noise to next" not in pair[1]]
     planned = recipes.people_comparison()
-    return "\n\n".join([methods(values, planned), paired(values, pairs), long_clips(values)])
+    return "\n\n".join([methods(values, planned), paired(values, _among(planned)), long_clips(values)])
 
 
 def scaling(values: Mapping[str, Any]) -> str:

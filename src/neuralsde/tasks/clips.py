@@ -22,7 +22,7 @@ from neuralsde.data.videos.shards import VideoShards, Windows
 from neuralsde.files import replacing, writable_folder
 from neuralsde.metrics.forecast import mean_ci
 from neuralsde.metrics.video import psnr, ssim
-from neuralsde.tasks.collisions import split_clips
+from neuralsde.tasks.collisions import VERSION, split_clips
 
 CACHE = "NEURALSDE_CACHE"
 
@@ -60,7 +60,7 @@ def read_clips(
         workers = min(config.num_workers, total)
         return split_clips(scenes, part, num=total, device=device(), num_workers=workers).frames
 
-    return kept("collisions", (look, part, total), make), times
+    return kept("collisions", (VERSION, look, part, total), make), times
 
 
 def read_times(config: ClipsConfig, part: Split, num: int | None = None) -> Float[Tensor, "N T"]:
@@ -83,7 +83,7 @@ def read_groups(config: ClipsConfig, part: Split, num: int | None = None) -> Int
 def content(config: ClipsConfig) -> object:
     """What tells clips from others, as the key of what is kept of them: a folder may be written anew, or split otherwise."""
     if config.source == "collisions":
-        return replace(config, num_workers=1)
+        return VERSION, replace(config, num_workers=1)
     folders = [(shards.fingerprint, shards.parts(config.way)) for shards in _folders(config)]
     return folders, config.length, config.stride
 

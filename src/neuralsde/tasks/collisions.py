@@ -18,6 +18,9 @@ from neuralsde.config.collisions import CollisionsConfig, Split
 from neuralsde.tasks.collisions_physics import Scenes, simulate
 from neuralsde.tasks.collisions_render import Renderer
 
+VERSION = 1
+"""To be raised with a change after which a seed gives other frames: clips and latents that were kept are then made anew."""
+
 
 @dataclass(frozen=True)
 class Clips:
