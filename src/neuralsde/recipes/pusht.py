@@ -16,6 +16,7 @@ from neuralsde.config import (
     DDIMConfig,
     EncodedConfig,
     Experiment,
+    GPTConfig,
     IBCConfig,
     ImageConfig,
     LSTMGMMConfig,
@@ -109,8 +110,14 @@ def ibc() -> Experiment:
 
 
 def bet() -> Experiment:
-    """A behaviour transformer, one action at a time. The paper: 0.79."""
-    return _one_by_one("pusht-bet", BETConfig(num_observations=3), 3)
+    """A behaviour transformer, one action at a time. The paper: 0.79.
+
+    On seeds 200000 on: dropout of 0.1 instead of none takes 0.2 off the score, two observations instead of one as much (such
+    policies rest where they rested), 64 bins instead of 256 0.1.
+    """
+    model = BETConfig(net=GPTConfig(dropout=0.0), num_bins=256, num_observations=1)
+    run = _one_by_one("pusht-bet", model, 1)
+    return replace(run, train=replace(run.train, steps=9_000, batch_size=256, lr=1e-3, ema=0.998))
 
 
 def paper() -> Experiment:
