@@ -13,6 +13,7 @@ import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
 from neuralsde.config import MLPConfig
 from neuralsde.noise import Noise
+from neuralsde.sequence import finite
 from toy_models import constant_model, field_model, mlp_model, pairs
 
 ALPHA = 1e-5
@@ -233,6 +234,17 @@ def test_a_pull_that_overshoots_is_refused():
 def test_times_must_increase_and_be_finite(times):
     with pytest.raises(ValueError, match="`times` must increase and be finite"):
         constant_model(tau="start").sample(torch.zeros(1, 2), times)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
+def test_states_must_be_finite(bad):
+    largest = torch.finfo(torch.float32).max
+    x = torch.tensor([[0.0, largest], [-largest, 0.0]])
+    assert finite(x)
+    x[1, 1] = bad
+    assert not finite(x)
+    with pytest.raises(ValueError, match=r"`history` must be finite. Got history\[\(1, 0, 1\)\]=-?(inf|nan)"):
+        constant_model(tau="start").sample(x, [0.0, 1.0])
 
 
 # Sampling

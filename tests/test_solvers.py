@@ -10,7 +10,7 @@ from scipy import stats
 
 from neuralsde.noise import Noise
 from neuralsde.scale import Scale
-from neuralsde.solvers import SCHEMES, Coefficients, Diverged, Grid, euler, grid_between, integrate
+from neuralsde.solvers import SCHEMES, Coefficients, Diverged, Grid, Times, euler, grid_between, integrate, output_times
 from problems import GeometricBrownianMotion
 
 ALPHA = 1e-5
@@ -158,6 +158,18 @@ def test_grids_that_are_kept_are_those_of_their_times():
     assert torch.equal(grid.lengths, grid.time.diff(dim=1)) and grid.waits == [False] * 2 + [True] * 4
 
 
+def test_times_that_are_kept_are_those_that_were_asked_for():
+    for times, unit in (([1.0, 2.0, 4.0], 0.5), ([1.0, 2.0, 5.0], 0.5), ([1.0, 2.0, 4.0], 2.0)):
+        row = torch.tensor([times], dtype=torch.float64)
+        found = output_times(row, unit)
+        assert torch.equal(found.start, row[:, :1] / unit)
+        assert torch.equal(found.since, (row - row[:, :1]) / unit)
+        assert torch.equal(found.gaps, row.diff(dim=1) / unit)
+        assert output_times(row, unit) is found
+    both = torch.tensor([[0.0, 1.0, 3.0], [0.0, 0.1, 0.2]], dtype=torch.float64)
+    assert torch.equal(output_times(both, 0.5).gaps, Times.checked(both, 0.5).gaps)
+
+
 def test_rounding_of_the_time_does_not_add_a_step():
     times = torch.tensor([[0.1 * k for k in range(31)]], dtype=torch.float64) / 0.1
     assert Grid.between(times, 1.0).time.shape[1] == 31
@@ -206,6 +218,23 @@ def test_older_slots_are_the_path_one_spacing_ago():
     for (t, slots), (t_hand, slots_hand) in zip(seen, by_hand, strict=True):
         assert t == pytest.approx(t_hand)
         assert slots == pytest.approx(slots_hand)
+
+
+@pytest.mark.parametrize("num_slots", [1, 3])
+def test_a_step_knows_the_state_and_the_noise(num_slots):
+    x = torch.randn(2, num_slots, 3, dtype=torch.float64)
+    seen = []
+
+    def advance(step):
+        state = step.state(step.x + 1, step.time)
+        assert torch.equal(state, torch.cat([step.older(step.time), step.x[:, None] + 1], dim=1))
+        assert state.shape == x.shape and torch.equal(step.dw, step.dt.sqrt() * step.z)
+        seen.append(step.index)
+        return step.x + step.dw
+
+    grid = Grid.between(torch.tensor([[0.0, 0.3, 1.0], [0.0, 1.0, 1.1]], dtype=torch.float64), 0.4)
+    integrate(advance, x, grid, Noise(torch.arange(2)))
+    assert seen == list(range(4))
 
 
 def test_older_slots_never_read_what_is_not_yet_written(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from operator import is_
 from typing import Generic, TypeVar
 
 import torch
@@ -22,8 +23,8 @@ class Memo(Generic[T]):
 
         What was made in inference mode cannot be trained through, and so serves only there.
         """
-        state = (*settings, torch.is_inference_mode_enabled(), *[t._version for t in tensors])
+        state = (settings, torch.is_inference_mode_enabled(), *[t._version for t in tensors])
         kept = self._kept
-        if kept is None or kept[1] != state or any(a is not b for a, b in zip(kept[0], tensors)):
+        if kept is None or kept[1] != state or not all(map(is_, kept[0], tensors)):
             kept = self._kept = (list(tensors), state, make())
         return kept[2]

@@ -265,11 +265,11 @@ class NeuralSDE(GaussianSteps):
         scored = self.has_score and (balance > 0 or pull > 0 or learned)
         fields = self.read(state, condition, flow=True, diffusion=noisy and not sloped, denoiser=scored)
         drift = fields["flow"]
-        g = g_dg = torch.zeros_like(drift)
+        g_dg: Tensor | float = 0.0
         if sloped:
             g, g_dg = self._g_and_dg(state, condition, sampler, signs)
-        elif noisy:
-            g = sampler.diffusion * torch.exp(fields["diffusion"])
+        else:
+            g = sampler.diffusion * torch.exp(fields["diffusion"]) if noisy else torch.zeros_like(drift)
         if scored:
             push = pull * self.sigma
             if learned or balance > 0:
@@ -294,7 +294,6 @@ class NeuralSDE(GaussianSteps):
         signs = partial(noise.signs, step.index, self.scale.shape, stream=1)
 
         def sde(x: Tensor, t: Tensor, *, correction: bool) -> Coefficients:
-            state = torch.cat([step.older(t), x[:, None]], dim=1)
-            return self.coefficients(state, condition(t), self.sampler, signs, correction=correction)
+            return self.coefficients(step.state(x, t), condition(t), self.sampler, signs, correction=correction)
 
-        return SCHEMES[self.sampler.solver](sde, step.x, step.time, step.dt, step.dt.sqrt() * step.z)
+        return SCHEMES[self.sampler.solver](sde, step.x, step.time, step.dt, step.dw)

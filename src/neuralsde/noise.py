@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,30 +20,27 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, as a signed integer
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
-_U_MIX_1, _U_MIX_2 = np.uint64(_MIX_1 + 2**64), np.uint64(_MIX_2 + 2**64)
-_27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
 FEW = 4096
-"""Numbers up to which numpy is faster."""
+"""Numbers on the host up to which numpy is faster: its operations take a fraction of the time to start."""
+
+Integers = TypeVar("Integers", Tensor, np.ndarray)
+"""Signed 64-bit integers; products wrap."""
 
 
-def _shift(z: Tensor, bits: int) -> Tensor:
-    """Logical right shift of signed 64-bit integers (torch shifts arithmetically)."""
+def _shift(z: Integers, bits: int) -> Integers:
+    """Logical right shift (that of signed integers is arithmetic)."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _mix(z: Tensor) -> Tensor:
-    if z.device.type == "cpu" and z.ndim > 0 and z.numel() <= FEW:
-        return torch.from_numpy(_mix_few(z.numpy().view(np.uint64)).view(np.int64))
+def _mix(z: Integers) -> Integers:
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
     return z ^ _shift(z, 31)
 
 
-def _mix_few(z: np.ndarray) -> np.ndarray:
-    """`_mix` of few numbers: an operation of numpy takes a fraction of the time to start that one of torch does."""
-    z = (z ^ (z >> _30)) * _U_MIX_1
-    z = (z ^ (z >> _27)) * _U_MIX_2
-    return z ^ (z >> _31)
+def _light(z: Tensor, num: int = 1) -> Any:
+    """The same integers; as an array if those to be made of them, `num` of each, are few."""
+    return z.numpy() if z.device.type == "cpu" and len(z) * num <= FEW else z
 
 
 def _signed(z: int) -> int:
@@ -77,7 +75,7 @@ class Noise:
     def for_step(cls, seed: int, step: int, rows: Int[Tensor, " B"]) -> Noise:
         """The keys of the given rows of training step `step`: the same however the rows are spread over processes."""
         base = _mix_number(_mix_number(seed * _GOLDEN + 1) + step * _GOLDEN)
-        return cls(_mix((rows + 1) * _GOLDEN + _signed(base)))
+        return cls(torch.as_tensor(_mix((_light(rows) + 1) * _GOLDEN + _signed(base))))
 
     @classmethod
     def for_seeds(cls, seeds: Sequence[int], device: torch.device | str = "cpu") -> Noise:
@@ -87,7 +85,8 @@ class Noise:
 
     def child(self, number: int) -> Noise:
         """Other streams of the same owners: a new one for each number."""
-        return Noise(_mix(_mix(self.keys) + _signed(_GOLDEN * (2 * number + 1))))
+        keys = _mix(_mix(_light(self.keys)) + _signed(_GOLDEN * (2 * number + 1)))
+        return Noise(torch.as_tensor(keys))
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -95,20 +94,25 @@ class Noise:
     def __getitem__(self, rows: slice) -> Noise:
         return Noise(self.keys[rows])
 
-    def _bits(self, step: int | Int[Tensor, " M"], shape: tuple[int, ...], stream: int) -> Int[Tensor, "B ..."]:
-        if isinstance(step, int):
-            counter = _mix(self.keys[:, None] + _signed(_GOLDEN * (4 * step + stream + 1)))  # (B, 1)
-        else:
-            counter = _mix(self.keys[:, None] + _GOLDEN * (4 * step.reshape(1, -1) + stream + 1))  # (B, M)
-        element = torch.arange(1, math.prod(shape) + 1, dtype=torch.int64, device=self.keys.device)
-        bits = _mix(counter[..., None] + _GOLDEN * element)
-        return bits.reshape(len(self.keys), *(() if isinstance(step, int) else step.shape), *shape)
+    def _bits(self, step: int | Int[Tensor, " M"], shape: tuple[int, ...], stream: int) -> Any:
+        """Random integers of shape (B, *shape) or (B, M, *shape): an array if they are few."""
+        size, steps = math.prod(shape), () if isinstance(step, int) else tuple(step.shape)
+        keys = _light(self.keys, size * math.prod(steps))
+        number: Any = step
+        element: Any = torch.arange(1, size + 1, dtype=torch.int64, device=self.keys.device)
+        if isinstance(keys, np.ndarray):
+            element, number = element.numpy(), step if isinstance(step, int) else step.numpy()
+        offset = _GOLDEN * (4 * number + stream + 1)
+        counter = _mix(keys[:, None] + (_signed(offset) if isinstance(step, int) else offset))  # (B, 1) or (B, M)
+        return _mix(counter[..., None] + _GOLDEN * element).reshape(len(keys), *steps, *shape)
 
     def uniform(
         self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = 0
     ) -> Float[Tensor, "B ..."]:
         """Uniform numbers in the open interval (0, 1), float64, of shape (B, *shape), or (B, M, *shape) for M steps."""
-        return (_shift(self._bits(step, shape, stream), 12).double() + 0.5) * 2.0**-52  # exact: never rounds up to 1
+        bits = _shift(self._bits(step, shape, stream), 12)
+        whole = bits.double() if isinstance(bits, Tensor) else bits.astype(np.float64)
+        return torch.as_tensor((whole + 0.5) * 2.0**-52)  # exact: never rounds up to 1
 
     def normal(
         self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = 0
@@ -122,8 +126,8 @@ class Noise:
 
     def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = 0) -> Float[Tensor, "B ..."]:
         """Random signs, +1 or -1 (float32)."""
-        return 1.0 - 2.0 * _shift(self._bits(step, shape, stream), 63).float()
+        return 1.0 - 2.0 * torch.as_tensor(_shift(self._bits(step, shape, stream), 63)).float()
 
     def integers(self, high: int, step: int = 0) -> Int[Tensor, " B"]:
         """One integer in [0, high) per key (the modulo bias of 64 random bits is below high / 2^63)."""
-        return _shift(self._bits(step, (), 3), 1) % high
+        return torch.as_tensor(_shift(self._bits(step, (), 3), 1)) % high

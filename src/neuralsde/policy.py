@@ -10,6 +10,7 @@ their state is the plan.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -176,7 +177,7 @@ class SDEPolicy:
             raise ValueError(
                 f"`observations` must be finite. Got [{row}, {k}]={seen[row, k]}. Hold the last good value, or stop."
             )
-        keep = 1 + int(np.ceil((self.config.history - 1) * self.dt / self.control_dt - 1e-9))
+        keep = 1 + math.ceil((self.config.history - 1) * self.dt / self.control_dt - 1e-9)
         self.seen = [*self.seen[-keep:], seen]
         self.plan = None
         if not self.left.shape[1]:
@@ -188,22 +189,22 @@ class SDEPolicy:
     @torch.inference_mode()
     def draw_plan(self) -> np.ndarray:
         """The next (B, n, A) actions: those of `chunk` data steps, at the rate of control."""
-        start = self._start()
-        num = max(1, round(self.config.chunk * self.dt / self.control_dt))
-        times = self.dt + self.control_dt * np.arange(num)  # an action of the data lies one step after the previous one
+        start, dt = self._start(), self.dt
+        num = max(1, round(self.config.chunk * dt / self.control_dt))
+        times = [dt + self.control_dt * k for k in range(num)]  # in the data, one step after the previous action
         keys = self.keys.child(self.num_plans)
         self.num_plans += 1
         context = None if self.config.form == "state" else self._context()
         if self.config.form != "chunk":
             start = start if context is not None else np.concatenate([self.seen[-1], start], 1)
-            begin = max(0.0, self.dt - self.control_dt)
-            path = self.model.sample(start, np.concatenate([[begin], times]), context=context, rng=keys)
+            begin = max(0.0, dt - self.control_dt)
+            path = self.model.sample(start, [begin, *times], context=context, rng=keys)
             plan = path[:, 0, 1:, -self.num_actions :].cpu().numpy()
         else:
             held = np.repeat(start[:, None], self.config.horizon, 1)
-            drawn = self.model.sample(held, [0.0, self.dt], context=context, rng=keys)[:, 0, 1].cpu().numpy()
-            plan = _at(np.concatenate([start[:, None], drawn], 1), times / self.dt)
-        plan = np.clip(plan, *self.limits)
+            drawn = self.model.sample(held, [0.0, dt], context=context, rng=keys)[:, 0, 1].cpu().numpy()
+            plan = np.stack(_at([start, *drawn.swapaxes(0, 1)], [time / dt for time in times]), 1)
+        plan = np.minimum(np.maximum(plan, self.limits[0]), self.limits[1])
         for k, values in self.levels.items():
             plan[..., k] = values[np.abs(plan[..., k, None] - values).argmin(-1)]
         return plan
@@ -217,8 +218,9 @@ class SDEPolicy:
 
     def _context(self) -> np.ndarray:
         """The last observations, one data step apart, oldest first; the first one stands for those before it."""
-        back = np.arange(self.config.history - 1, -1, -1) * self.dt / self.control_dt
-        return _at(np.stack(self.seen, 1), np.clip(len(self.seen) - 1 - back, 0, None)).reshape(len(self.keys), -1)
+        last, dt = len(self.seen) - 1, self.dt
+        places = [last - back * dt / self.control_dt for back in range(self.config.history - 1, -1, -1)]
+        return np.concatenate(_at(self.seen, places), 1)
 
     def save_pretrained(self, path: str | os.PathLike[str], *, half: bool = False) -> Path:
         """Write the model and `policy.json` into the folder; `half` keeps the weights in 16 bits."""
@@ -257,10 +259,12 @@ class SDEPolicy:
         )
 
 
-def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """(B, T, C) read at fractional places along T, linearly; the last value holds beyond the end."""
-    places = np.clip(places, 0, values.shape[1] - 1)
-    low = np.minimum(places.astype(int), max(values.shape[1] - 2, 0))
-    high = np.minimum(low + 1, values.shape[1] - 1)
-    weight = (places - low)[None, :, None].astype(values.dtype)
-    return (1 - weight) * values[:, low] + weight * values[:, high]
+def _at(values: Sequence[np.ndarray], places: Sequence[float]) -> list[np.ndarray]:
+    """Values read at fractional places, linearly; the first and the last hold beyond the ends."""
+    found = []
+    for place in places:
+        place = min(max(place, 0.0), len(values) - 1.0)
+        low = int(place)
+        weight = np.float32(place - low)
+        found.append((1 - weight) * values[low] + weight * values[min(low + 1, len(values) - 1)])
+    return found

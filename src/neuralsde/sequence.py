@@ -11,6 +11,7 @@ the reference step `dt_ref`; `Scale` holds both and travels with the weights.
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from abc import ABC, abstractmethod
@@ -30,7 +31,7 @@ from neuralsde.files import writable_folder
 from neuralsde.noise import Noise
 from neuralsde.records import to_dict
 from neuralsde.scale import Scale, joined
-from neuralsde.solvers import Grid, Step, grid_between, integrate
+from neuralsde.solvers import Grid, Step, Times, grid_between, integrate, output_times
 
 if TYPE_CHECKING:
     from neuralsde.trajectories import Lag, Trajectories
@@ -91,6 +92,11 @@ def has_dropout(module: nn.Module) -> bool:
         (isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0) or getattr(m, "random_in_training", False)
         for m in module.modules()
     )
+
+
+def finite(values: Tensor) -> bool:
+    """Whether all values are: x - x is 0 then, or else NaN (`torch.isfinite` is five operations)."""
+    return not bool((values - values).any())
 
 
 def observed_mean(values: Tensor, mask: Tensor | None) -> Tensor:
@@ -198,15 +204,15 @@ class SequenceModel(nn.Module, ABC):
         """
         sampler = sampler or self.sampler
         x, t, ctx = self._check_inputs(history, times, context, num_paths)
-        batch, num_times = len(x), t.shape[1]
-        self.check_sampler(sampler, t.diff(dim=1) / self.scale.step)
+        batch, num_times = len(x), t.since.shape[1]
+        self.check_sampler(sampler, t.gaps)
         keys = rng if isinstance(rng, Noise) else Noise.draw(rng, batch * num_paths, x.device)
         if len(keys) != batch * num_paths:
             raise ValueError(f"`rng` must hold one key per path, {batch * num_paths}. Got {len(keys)}.")
 
         u = self.scale.states(x)
-        grid = grid_between((t - t[:, :1]) / self.scale.step, self.max_step(sampler), x.device)
-        start = (t[:, :1] / self.scale.step).to(x.device).expand(batch, 1)
+        grid = grid_between(t.since, self.max_step(sampler), x.device)
+        start = t.start.to(x.device).expand(batch, 1)
         if num_paths > 1:
             u, start = u.repeat_interleave(num_paths, 0), start.repeat_interleave(num_paths, 0)
             if len(grid.time) > 1:
@@ -218,7 +224,7 @@ class SequenceModel(nn.Module, ABC):
             u = self.true_states(u, self._condition(held, start[:, 0]), keys)
         box = None if sampler.box is None else self.scale.box(sampler.box)
         if chunk is None:
-            chunk = max(1, MAX_CHUNK_ELEMENTS // (u[0, 0].numel() * grid.time.shape[1]))
+            chunk = max(1, MAX_CHUNK_ELEMENTS // (math.prod(self.scale.shape) * grid.time.shape[1]))
 
         saved, self.sampler = self.sampler, sampler
         out = []
@@ -255,11 +261,8 @@ class SequenceModel(nn.Module, ABC):
 
     def _check_inputs(
         self, history: Any, times: Any, context: Any, num_paths: int
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The door of `sample`: shapes, finiteness, order.
-
-        Returns (B, H, *S), (1 or B, T) on the host, and (B, [T,] C) or None.
-        """
+    ) -> tuple[Tensor, Times, Tensor | None]:
+        """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), times, and (B, [T,] C) or None."""
         shape, slots, device = self.scale.shape, self.config.history, self.scale.mean.device
         x = torch.as_tensor(history, dtype=torch.float32, device=device)
         if x.shape == shape and slots == 1:
@@ -273,7 +276,7 @@ class SequenceModel(nn.Module, ABC):
             raise ValueError(
                 f"`history` must have shape {wanted}. Got {tuple(x.shape)}. The model keeps {slots} slot(s) of shape {shape}."
             )
-        if not bool(torch.isfinite(x).all()):
+        if not finite(x):
             where = tuple(int(i) for i in (~torch.isfinite(x)).nonzero()[0])
             raise ValueError(
                 f"`history` must be finite. Got history[{where}]={float(x[where])}. Fill or drop missing values first."
@@ -284,14 +287,7 @@ class SequenceModel(nn.Module, ABC):
             raise ValueError(
                 f"`times` must have shape (T,) or (B, T) with T >= 2 and B={len(x)}. Got {tuple(t.shape)}."
             )
-        gaps = t.diff(dim=1)
-        good = (gaps > 0) & torch.isfinite(gaps)
-        if not bool(good.all()):
-            row, k = (int(i) for i in (~good).nonzero()[0])
-            before, after = float(t[row, k]), float(t[row, k + 1])
-            raise ValueError(
-                f"`times` must increase and be finite. Got times[{row}][{k + 1}]={after} after {before}. Sort them."
-            )
+        checked = output_times(t, self.scale.step)
         if num_paths < 1:
             raise ValueError(f"`num_paths` must be at least 1. Got {num_paths=}.")
         size = self.scale.context_size
@@ -303,15 +299,15 @@ class SequenceModel(nn.Module, ABC):
             )
             raise ValueError(f"`context` {wanted}. Got context={None if context is None else 'a value'}.")
         if context is None:
-            return x, t, None
+            return x, checked, None
         ctx = torch.as_tensor(context, dtype=torch.float32, device=device)
-        if not bool(torch.isfinite(ctx).all()):
+        if not finite(ctx):
             raise ValueError("`context` must be finite. Fill or drop missing values first.")
         if ctx.shape not in ((len(x), size), (len(x), t.shape[1], size)):
             raise ValueError(
                 f"`context` must have shape {(len(x), size)} or {(len(x), t.shape[1], size)}. Got {tuple(ctx.shape)}."
             )
-        return x, t, ctx
+        return x, checked, ctx
 
     @torch.no_grad()
     def log_prob(self, data: Transition | Trajectories, *, batch_size: int = 8192) -> Float[Tensor, " B"]:

@@ -22,7 +22,7 @@ from neuralsde.records import RunError
 EXACT_UP_TO = 32
 """Dimensions up to which "auto" computes g dg exactly."""
 MAX_KNOWN = 64
-"""Output times of a grid that is kept."""
+"""Output times up to which they and their grid are kept."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Coefficients:
 
     drift: Float[Tensor, "P *S"]
     diffusion: Float[Tensor, "P *S"]
-    correction: Float[Tensor, "P *S"]
+    correction: Float[Tensor, "P *S"] | float = 0.0
 
 
 @runtime_checkable
@@ -95,6 +95,41 @@ SCHEMES = {"euler": euler, "heun": heun, "milstein": milstein}
 
 
 @dataclass(frozen=True)
+class Times:
+    """Output times on the host, in reference steps: one row for all paths, or one row for each."""
+
+    start: Float[Tensor, "P 1"]
+    since: Float[Tensor, "P T"]
+    """After the start."""
+    gaps: Float[Tensor, "P T-1"]
+
+    @classmethod
+    def checked(cls, times: Float[Tensor, "P T"], unit: float) -> Times:
+        """Raw times, which must increase."""
+        gaps = times.diff(dim=1)
+        good = (gaps > 0) & torch.isfinite(gaps)
+        if not bool(good.all()):
+            row, k = (int(i) for i in (~good).nonzero()[0])
+            before, after = float(times[row, k]), float(times[row, k + 1])
+            raise ValueError(
+                f"`times` must increase and be finite. Got times[{row}][{k + 1}]={after} after {before}. Sort them."
+            )
+        return cls(start=times[:, :1] / unit, since=(times - times[:, :1]) / unit, gaps=gaps / unit)
+
+
+@lru_cache(maxsize=64)
+def _known_times(times: tuple[float, ...], unit: float, inference: bool) -> Times:
+    return Times.checked(torch.tensor([times], dtype=torch.float64), unit)
+
+
+def output_times(times: Float[Tensor, "P T"], unit: float) -> Times:
+    """`Times.checked`; those of a controller, which asks for the same few again and again, are kept."""
+    if len(times) == 1 and times.shape[1] <= MAX_KNOWN:
+        return _known_times(tuple(times[0].tolist()), unit, torch.is_inference_mode_enabled())
+    return Times.checked(times, unit)
+
+
+@dataclass(frozen=True)
 class Grid:
     """Solver steps between output times, for each path; shorter paths end in steps of length 0."""
 
@@ -136,7 +171,7 @@ def _known_grid(times: tuple[float, ...], max_step: float, device: torch.device,
 
 
 def grid_between(times: Float[Tensor, "P T"], max_step: float, device: torch.device) -> Grid:
-    """`Grid.between` for times on the host; those of a controller, which asks for the same few again and again, are kept."""
+    """`Grid.between` for times on the host; those of a controller are kept."""
     if len(times) == 1 and times.shape[1] <= MAX_KNOWN:
         return _known_grid(tuple(times[0].tolist()), max_step, device, torch.is_inference_mode_enabled())
     return Grid.between(times.to(device), max_step)
@@ -157,7 +192,14 @@ class Step:
     older: Older
     z: Float[Tensor, "P *S"]
     """Standard normal."""
+    dw: Float[Tensor, "P *S"]
+    """Of the Wiener process: √dt z."""
     index: int
+
+    def state(self, x: Float[Tensor, "P *S"], t: Float[Tensor, " P"]) -> Float[Tensor, "P H *S"]:
+        """What the nets see when the newest slot is x, at times t."""
+        older, newest = self.older(t), x.unsqueeze(1)
+        return torch.cat([older, newest], dim=1) if older.shape[1] else newest
 
 
 class Diverged(RunError):
@@ -198,10 +240,11 @@ def integrate(
         knots = torch.cat([time[:, :1] - back, time], dim=1)
     record = history.new_empty(num_paths, num_slots + num_steps, *shape)
     record[:, :num_slots] = history
+    none = record[:, :0]
 
     def older(t: Tensor) -> Tensor:
         if num_slots == 1:
-            return record[:, :0]
+            return none
         query = t[:, None] - back
         right = torch.searchsorted(knots, query).clamp(1, num_slots - 1 + m)  # at most the newest state, that of step m
         t0, t1 = knots.gather(1, right - 1), knots.gather(1, right)
@@ -213,17 +256,22 @@ def integrate(
     x = history[:, -1]
     block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
     z: tuple[Tensor, ...] = ()
+    dw: tuple[Tensor, ...] = ()
     for m, (now, step) in enumerate(zip(time.unbind(1), dt.unbind(1))):
         if m % block == 0:
-            z = noise.normal(torch.arange(m, min(m + block, num_steps), device=x.device), shape).to(x.dtype).unbind(1)
-        moved = advance(Step(x, now, step, older, z[m % block], m))
+            steps = torch.arange(m, min(m + block, num_steps), device=x.device)
+            normal = noise.normal(steps, shape).to(x.dtype)
+            z, dw = normal.unbind(1), (dt[:, m : m + block].sqrt() * normal).unbind(1)
+        moved = advance(Step(x, now, step, older, z[m % block], dw[m % block], m))
         x = torch.where(step == 0, x, moved) if grid.waits[m] else moved
         record[:, num_slots + m] = x
         if (m + 1) % check_every == 0 or m + 1 == num_steps:
             first = num_slots + m - m % check_every
             _check_inside(record[:, first : num_slots + m + 1], time[:, first - num_slots + 1 :], box, first_path)
-    rows = torch.arange(num_paths, device=time.device)[:, None]
-    return record[rows, grid.output.expand(num_paths, -1) + num_slots - 1]
+    path = record[:, num_slots - 1 :]
+    if len(grid.output) == 1:
+        return path.index_select(1, grid.output[0])
+    return path[torch.arange(num_paths, device=time.device)[:, None], grid.output]
 
 
 def _check_inside(states: Tensor, time: Tensor, box: tuple[Tensor, Tensor] | None, first_path: int) -> None:

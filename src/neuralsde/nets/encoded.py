@@ -71,4 +71,4 @@ class EncodedMLP(MLP):
         assert condition is not None
         split = condition.shape[1] - self.late
         memory = self.encode(condition[:, :split])
-        return super().forward(state, torch.cat([memory, condition[:, split:]], dim=1))
+        return self.read(torch.cat([state.flatten(1), memory, condition[:, split:]], dim=1))

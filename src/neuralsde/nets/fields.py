@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 def zero_linear(width: int, size: int) -> nn.Linear:
@@ -16,12 +17,19 @@ def zero_linear(width: int, size: int) -> nn.Linear:
     return layer
 
 
+def linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """`layer(x)`, without the call of a module: that, and to look up weights by name, takes as long as a small product."""
+    weight, bias = layer._parameters.values()
+    assert weight is not None
+    return functional.linear(x, weight, bias)
+
+
 def read_fields(net: nn.Module, features: Tensor, arrange: Callable[[Tensor], Tensor], reader: int | None) -> Tensor:
     """What `net.outward` makes of features, arranged as (B, *S) or (B, F, *S); the field `reader` does not train them."""
     outward = net.outward
     assert isinstance(outward, nn.Linear)
-    y = arrange(outward(features))
+    y = arrange(linear(outward, features))
     if reader is None or not (net.training and torch.is_grad_enabled() and features.requires_grad):
         return y
-    apart = arrange(outward(features.detach()))
+    apart = arrange(linear(outward, features.detach()))
     return torch.stack([(apart if k == reader else y)[:, k] for k in range(y.shape[1])], dim=1)

@@ -11,7 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neuralsde.config import MLPConfig
-from neuralsde.nets.fields import read_fields, zero_linear
+from neuralsde.nets.fields import linear, read_fields, zero_linear
+
+
+def layer_norm(layer: nn.LayerNorm, x: Float[Tensor, "B W"]) -> Float[Tensor, "B W"]:
+    """`layer(x)`, without the call of a module."""
+    weight, bias = layer._parameters.values()
+    return torch.layer_norm(x, layer.normalized_shape, weight, bias, layer.eps)
 
 
 class Block(nn.Module):
@@ -28,11 +34,8 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B W"]) -> Float[Tensor, "B W"]:
-        # As functions: to call a module takes as long as a small layer
-        norm, wide, back = self.norm, self.wide, self.back
-        inner = functional.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
-        inner = functional.silu(functional.linear(inner, wide.weight, wide.bias))
-        return x + functional.linear(self.dropout(inner) if self.training else inner, back.weight, back.bias)
+        inner = functional.silu(linear(self.wide, layer_norm(self.norm, x)))
+        return x + linear(self.back, self.dropout(inner) if self.training else inner)
 
 
 class MLP(nn.Module):
@@ -64,7 +67,9 @@ class MLP(nn.Module):
         self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
     ) -> Float[Tensor, "B *F"]:
         x = state.flatten(1)
-        if condition is not None:
-            x = torch.cat([x, condition], dim=1)
-        features = self.norm(self.blocks(self.inward(x)))
-        return read_fields(self, features, lambda y: y.reshape(len(state), *self.fields), self.reader)
+        return self.read(x if condition is None else torch.cat([x, condition], dim=1))
+
+    def read(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B *F"]:
+        """The fields for all inputs end to end."""
+        features = layer_norm(self.norm, self.blocks(linear(self.inward, x)))
+        return read_fields(self, features, lambda y: y.reshape(len(x), *self.fields), self.reader)
