@@ -176,7 +176,7 @@ def _warn_of_history(model: SequenceModel, pairs: Transition) -> None:
             f"noise={noise:g} hides the differences between slots (rms {size:.2g}). Use a smaller `noise` or a `lag`.",
             stacklevel=3,
         )
-    if model.lag is None and float(pairs.dt.std()) > 0.1 * float(pairs.dt.mean()):
+    if model.lag is None and float(pairs.dt.std(correction=0)) > 0.1 * float(pairs.dt.mean()):
         warnings.warn("`history` on irregular stamps has slots at uneven gaps. Give a `lag`.", stacklevel=3)
 
 
