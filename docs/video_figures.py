@@ -58,14 +58,18 @@ def law(results: Path) -> None:
 
 def frames(video: VideoModel, number: int) -> None:
     """Truth, four futures and their spread of a test scene; and a contact between two training frames."""
-    scenes = CollisionsConfig()
-    scene = clips([scenes.seeds("test")[number]], num_frames=(LENGTH - 1) * RATE + 1, fps=RATE * scenes.fps)
+    size = video.settings.size[0]
+    scenes = CollisionsConfig(size=size)
+    scene = clips([scenes.seeds("test")[number]], num_frames=(LENGTH - 1) * RATE + 1, fps=RATE * scenes.fps, size=size)
     truth, now = scene.frames[0], (video.context - 1) * RATE
     given = Footage("scene", truth[: now + 1], scene.times[: now + 1])
     drawn = video.futures(given, num_frames=LENGTH - video.context)
     rows = drawn.clips(truth[now + RATE :: RATE])
     spread = (4 * drawn.frames.float().std(0).mean(1, keepdim=True)).clamp(0, 255).byte().expand(-1, 3, -1, -1)
     rows["spread"] = torch.cat([torch.zeros_like(drawn.given), spread]).numpy()
+    if size != CollisionsConfig().size:
+        save_picture(strip_over_time(rows, drawn.all_times, video.context), ASSETS / f"video_futures_{size}.png")
+        return
     save_picture(strip_over_time(rows, drawn.all_times, video.context), ASSETS / "video_futures.png")
     pages = film_in_true_time(rows, drawn.all_times, video.context, video.fps)
     write_video(pages, ASSETS / "video_futures.mp4", fps=video.fps)
@@ -105,7 +109,9 @@ def main() -> None:
         if (args.results / name).exists():
             draw(args.results / name)
     if args.model:
-        frames(VideoModel(load(args.model), load(args.autoencoder), FrameSettings()), args.scene)
+        autoencoder = load(args.autoencoder)
+        settings = FrameSettings(size=tuple(autoencoder.scale.shape[1:]))
+        frames(VideoModel(load(args.model), autoencoder, settings), args.scene)
 
 
 if __name__ == "__main__":
