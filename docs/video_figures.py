@@ -67,10 +67,11 @@ def frames(video: VideoModel, number: int) -> None:
     rows = drawn.clips(truth[now + RATE :: RATE])
     spread = (4 * drawn.frames.float().std(0).mean(1, keepdim=True)).clamp(0, 255).byte().expand(-1, 3, -1, -1)
     rows["spread"] = torch.cat([torch.zeros_like(drawn.given), spread]).numpy()
-    if size != CollisionsConfig().size:
-        save_picture(strip_over_time(rows, drawn.all_times, video.context), ASSETS / f"video_futures_{size}.png")
+    usual = size == CollisionsConfig().size
+    name = "video_futures.png" if usual else f"video_futures_{size}.png"
+    save_picture(strip_over_time(rows, drawn.all_times, video.context), ASSETS / name)
+    if not usual:
         return
-    save_picture(strip_over_time(rows, drawn.all_times, video.context), ASSETS / "video_futures.png")
     pages = film_in_true_time(rows, drawn.all_times, video.context, video.fps)
     write_video(pages, ASSETS / "video_futures.mp4", fps=video.fps)
 

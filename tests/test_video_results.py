@@ -125,6 +125,12 @@ def test_intervals_are_over_seeds_from_three_on(num, shown):
     assert shown in result_tables_video._value(row, "psnr", 2)  # 3 seeds 25, 26, 27: t(2) · 1 / √3
 
 
+def test_a_setting_that_one_seed_of_three_has_shows_the_interval_over_its_clips():
+    runs = [{"seed": k, "scores": scores(float(k))} for k in range(3)]
+    runs[0]["scores"] |= scores(0.0, "passes 5: ")
+    assert result_tables_video._value(summarise(runs), "passes 5: psnr", 2) == "25.00 ± 0.50"
+
+
 def test_texts_are_left_out_of_means():
     assert "psnr_by_clip" not in summarise([{"seed": 0, "scores": scores(0)}])
 

@@ -190,9 +190,11 @@ def _figures(row: Mapping[str, Any]) -> list[str]:
     if not row:
         return [ABSENT, "–"]
     score, success = (dict(row[name]) for name in ("score", "success"))
-    if (row["num_seeds"] < video.MANY or score.get("ci95") is None) and "num_episodes" in row:
+    if "num_episodes" in row:
         low, high = wilson(round(success["mean"] * row["num_episodes"]), row["num_episodes"])
-        success["ci95"], score["ci95"] = (high - low) / 2, (row.get("score_half_width") or {}).get("mean")
+        within = (row.get("score_half_width") or {}).get("mean")
+        score["ci95"] = video.half_width(score, row["num_seeds"], within)
+        success["ci95"] = video.half_width(success, row["num_seeds"], (high - low) / 2)
     return [_scaled(value, 1, 3) for value in (score, success)]
 
 

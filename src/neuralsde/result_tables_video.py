@@ -26,12 +26,17 @@ WAYS = {
 Row = Mapping[str, Any]
 
 
+def half_width(found: Mapping[str, Any], num_seeds: int, within: float | None) -> float | None:
+    """Half of the interval: over training seeds from three on, else that within them, over clips or episodes."""
+    over_seeds: float | None = found.get("ci95")
+    return over_seeds if within is None or (num_seeds >= MANY and over_seeds is not None) else within
+
+
 def _value(row: Row, name: str, digits: int) -> str:
     found = row.get(name)
     if found is None or found["mean"] is None:
         return "–"
-    over_clips = (row.get(f"{name}_half_width") or {}).get("mean")
-    half = found.get("ci95") if row["num_seeds"] >= MANY or over_clips is None else over_clips
+    half = half_width(found, row["num_seeds"], (row.get(f"{name}_half_width") or {}).get("mean"))
     return f"{found['mean']:.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
 
 

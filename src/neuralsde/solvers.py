@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +18,9 @@ from torch import Tensor
 
 from neuralsde.noise import Noise
 from neuralsde.records import RunError
+
+Settings = ParamSpec("Settings")
+Made = TypeVar("Made")
 
 EXACT_UP_TO = 32
 """Dimensions up to which "auto" computes g dg exactly."""
@@ -117,16 +120,22 @@ class Times:
         return cls(start=times[:, :1] / unit, since=(times - times[:, :1]) / unit, gaps=gaps / unit)
 
 
-@lru_cache(maxsize=64)
-def _known_times(times: tuple[float, ...], unit: float, inference: bool) -> Times:
-    return Times.checked(torch.tensor([times], dtype=torch.float64), unit)
+def _keeping(make: Callable[Concatenate[Tensor, Settings], Made]) -> Callable[Concatenate[Tensor, Settings], Made]:
+    """`make` for times (P, T) on the host; what a controller needs, which asks for the same few again and again, is kept."""
+
+    @lru_cache(maxsize=64)
+    def known(times: tuple[float, ...], inference: bool, *args: Settings.args, **settings: Settings.kwargs) -> Made:
+        return make(torch.tensor([times], dtype=torch.float64), *args, **settings)
+
+    def made(times: Tensor, /, *args: Settings.args, **settings: Settings.kwargs) -> Made:
+        if len(times) == 1 and times.shape[1] <= MAX_KNOWN:
+            return known(tuple(times[0].tolist()), torch.is_inference_mode_enabled(), *args, **settings)  # type: ignore[arg-type]
+        return make(times, *args, **settings)
+
+    return made
 
 
-def output_times(times: Float[Tensor, "P T"], unit: float) -> Times:
-    """`Times.checked`; those of a controller, which asks for the same few again and again, are kept."""
-    if len(times) == 1 and times.shape[1] <= MAX_KNOWN:
-        return _known_times(tuple(times[0].tolist()), unit, torch.is_inference_mode_enabled())
-    return Times.checked(times, unit)
+output_times = _keeping(Times.checked)
 
 
 @dataclass(frozen=True)
@@ -165,15 +174,9 @@ class Grid:
         return (self.lengths == 0).any(0).tolist()
 
 
-@lru_cache(maxsize=64)
-def _known_grid(times: tuple[float, ...], max_step: float, device: torch.device, inference: bool) -> Grid:
-    return Grid.between(torch.tensor([times], dtype=torch.float64, device=device), max_step)
-
-
+@_keeping
 def grid_between(times: Float[Tensor, "P T"], max_step: float, device: torch.device) -> Grid:
-    """`Grid.between` for times on the host; those of a controller are kept."""
-    if len(times) == 1 and times.shape[1] <= MAX_KNOWN:
-        return _known_grid(tuple(times[0].tolist()), max_step, device, torch.is_inference_mode_enabled())
+    """`Grid.between` on a device, for times on the host."""
     return Grid.between(times.to(device), max_step)
 
 

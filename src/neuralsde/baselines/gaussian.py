@@ -93,7 +93,7 @@ class GaussianMLP(SequenceModel):
         return (1 + 1e-5) * float(self.longest)  # stamps are rounded
 
     def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
-        history = torch.cat([step.older(step.time), step.x[:, None]], dim=1)
+        history = step.state(step.x, step.time)
         dt = step.dt.where(step.dt > 0, self.shortest)  # paths that have ended are put back where they were
         mean, log_std = self.law(history, dt, condition(step.time))
         return step.x + mean + torch.exp(log_std) * step.z

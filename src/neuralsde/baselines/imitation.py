@@ -71,5 +71,5 @@ class ImitationModel(FixedStepModel):
         return self.tokens(self.scale.states(batch.history), condition), self.scale.states(batch.next).flatten(1)
 
     def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
-        history = torch.cat([step.older(step.time), step.x[:, None]], dim=1)
+        history = step.state(step.x, step.time)
         return self.act(self.tokens(history, condition(step.time)), step, noise).reshape(step.x.shape)

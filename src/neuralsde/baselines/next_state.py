@@ -88,7 +88,7 @@ class NextStateModel(FixedStepModel):
         return {"loss": error.mean() if batch.mask is None else (error * batch.mask).sum() / batch.mask.sum()}
 
     def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
-        history = torch.cat([step.older(step.time), step.x[:, None]], dim=1)
+        history = step.state(step.x, step.time)
         first, shape = step.index * self.config.num_steps, self.scale.shape
         y = self.generate(step.z, history, condition(step.time), lambda k: noise.normal(first + k, shape, stream=2))
         y = y * self.spread + self.shift
