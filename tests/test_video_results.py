@@ -67,6 +67,13 @@ def test_methods_stand_in_order_of_passes_beside_a_copy():
     assert any(line.startswith("| PFI | – | not measured") for line in table)
 
 
+def test_what_no_training_touches_keeps_its_interval_over_clips():
+    half = result_tables_video.half_width
+    assert half({"ci95": 0.3}, 3, 0.5) == 0.3 and half({"ci95": 0.3}, 2, 0.5) == 0.5
+    assert half({"ci95": 1e-6}, 3, 0.5) == 0.5 and half({"ci95": None}, 1, 0.5) == 0.5
+    assert half({"ci95": 0.3}, 3, None) == 0.3
+
+
 def test_differences_are_those_of_the_same_clips():
     """Clips differ by dB, the models by 0.25 on each of them: the interval of the difference is 0."""
     values = results({"NSDE": scores(0.25), "Flow Matching": scores(0)})
