@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 import torch
@@ -32,37 +32,46 @@ from neuralsde.trajectories import Trajectories
 
 MAX_LEVELS = 16
 """Values that a discrete entry of the action may take."""
+MAX_UNEVEN = 0.1
+"""How far gaps may be off the usual one where times cannot be kept."""
 
 
 def action_paths(demonstrations: Demonstrations, observations: Any, config: PolicyConfig) -> Trajectories:
     """One path per instant: the previous action and those to come, with the last observations as context.
 
     Plans that would outlast the episode hold its last action. `observations` (L, C) is what the policy will see; it is kept
-    once, as it is if uint8 or float16.
+    once, as it is if uint8 or float16. Times are those recorded.
     """
+    if isinstance(observations, Mapping):
+        raise ValueError(
+            f"`observations` must be one array (L, C). Got arrays by name: {', '.join(map(str, observations))}. Pass one of "
+            "them, or several joined: np.concatenate([d.observations[name] for name in names], 1)."
+        )
     seen = torch.as_tensor(observations)
     if seen.ndim != 2 or len(seen) != len(demonstrations.actions):
         raise ValueError(
             f"`observations` must have one row (C,) per instant, {len(demonstrations.actions)}. Got {tuple(seen.shape)}."
         )
+    _levels(demonstrations, config)
     actions = torch.from_numpy(demonstrations.actions)
     rows = demonstrations.rows_around(1, config.horizon)
     plans = actions[torch.from_numpy(rows)]
     starts = torch.from_numpy(demonstrations.starts)
     plans[starts, 0] = _first_actions(seen[starts], actions, config)
-    num, dt = len(plans), demonstrations.step
+    num = len(plans)
     if config.form == "state":
         whole = torch.cat([seen.float(), plans[:, 0]], dim=1)
         return Trajectories(whole, torch.from_numpy(demonstrations.times), torch.from_numpy(demonstrations.lengths))
     if config.form == "path":
         length, states = config.horizon + 1, plans.flatten(0, 1)
+        times = _path_times(demonstrations, config.horizon)
     else:
-        length = 2
+        length, times = 2, np.tile([0.0, _even_step(demonstrations)], num)
         states = torch.stack([plans[:, :1].expand(-1, config.horizon, -1), plans[:, 1:]], dim=1).flatten(0, 1)
     context_rows = torch.from_numpy(demonstrations.rows_around(config.history - 1, 1))
     return Trajectories(
         states=states,
-        times=(torch.arange(length, dtype=torch.float64) * dt).repeat(num),
+        times=torch.from_numpy(times),
         lengths=torch.full((num,), length),
         context=seen if seen.dtype in (torch.uint8, torch.float16) else seen.float(),  # images stay small
         context_rows=context_rows.repeat_interleave(length, 0),
@@ -79,6 +88,38 @@ def _first_actions(observations: Tensor, actions: Tensor, config: PolicyConfig) 
             f"{actions.shape[1]} of an action. Got {config.first_action}."
         )
     return observations[:, list(config.first_action)].float()
+
+
+def _path_times(demonstrations: Demonstrations, horizon: int) -> np.ndarray:
+    """(L (horizon + 1),): when each action of a path was done, since the one before it; beyond the episode at its usual pace."""
+    step, rows = demonstrations.step, np.arange(len(demonstrations.actions))[:, None] + np.arange(-1, horizon)[None]
+    held = demonstrations.rows_around(1, horizon)
+    places = np.round(demonstrations.times / step, 6)[held] + (rows - held)  # even stamps give whole numbers
+    return ((places - places[:, :1]) * step).flatten()
+
+
+def _even_step(demonstrations: Demonstrations) -> float:
+    """The time between instants; plans that are drawn at once have no other."""
+    gaps, step = np.diff(demonstrations.times), demonstrations.step
+    off = np.abs(gaps / step - 1)[gaps > 0]
+    if len(off) and off.max() > MAX_UNEVEN:
+        raise ValueError(
+            f"form='chunk' takes actions that are evenly spaced. Got gaps up to {100 * off.max():.0f} % off the usual {step:g}. "
+            "Use form='path', which takes any, or resample."
+        )
+    return step
+
+
+def _levels(demonstrations: Demonstrations, config: PolicyConfig) -> dict[int, np.ndarray]:
+    """The values of each discrete entry of the action."""
+    levels, num = {}, demonstrations.actions.shape[1]
+    for k in config.discrete:
+        if not 0 <= k < num:
+            raise ValueError(f"`discrete` must name some of the {num} entries of an action, from 0 on. Got {k}.")
+        levels[k] = np.unique(demonstrations.actions[:, k])
+        if len(levels[k]) > MAX_LEVELS:
+            raise ValueError(f"`discrete` names entry {k} of the action, which takes {len(levels[k])} values.")
+    return levels
 
 
 class SDEPolicy:
@@ -107,11 +148,7 @@ class SDEPolicy:
         self.observation = observation
         """Name of what it observes, for those who run it."""
         self.num_actions = len(self.default_action)
-        self.num_features = (
-            model.scale.shape[0] - self.num_actions
-            if config.form == "state"
-            else model.scale.context_size // config.history
-        )
+        self.num_features = self._check_model()
         self.control_dt = self.dt if control_dt is None else float(control_dt)
         """Time between two actions; that of the demonstrations unless told otherwise."""
         if not self.control_dt > 0:
@@ -130,17 +167,12 @@ class SDEPolicy:
     ) -> SDEPolicy:
         """A controller with the limits and discrete values of these actions; `limits` may be wider, as the robot's are."""
         actions = demonstrations.actions
-        levels = {}
-        for k in config.discrete:
-            levels[k] = np.unique(actions[:, k])
-            if len(levels[k]) > MAX_LEVELS:
-                raise ValueError(f"`discrete` names entry {k} of the action, which takes {len(levels[k])} values.")
         return cls(
             model,
             config,
             limits=limits or (actions.min(0), actions.max(0)),
             default_action=actions.mean(0),
-            levels=levels,
+            levels=_levels(demonstrations, config),
             observation=observation,
         )
 
@@ -149,14 +181,15 @@ class SDEPolicy:
         """Time between the actions of the demonstrations."""
         return self.model.scale.step
 
-    def reset(self, seeds: Sequence[int] | None = None) -> None:
-        """Begin one episode per seed (None: one, with a new seed)."""
-        seeds = [int.from_bytes(os.urandom(7), "big")] if seeds is None else list(seeds)
-        if not seeds:
+    def reset(self, seeds: SupportsInt | Iterable[SupportsInt] | None = None) -> None:
+        """Begin one episode per seed, of which there may be one or several (None: one, with a new seed)."""
+        seeds = int.from_bytes(os.urandom(7), "big") if seeds is None else seeds
+        numbers = [int(seed) for seed in (seeds if isinstance(seeds, Iterable) else [seeds])]
+        if not numbers:
             raise ValueError("`seeds` must hold at least one. Got none.")
-        self.keys = Noise.for_seeds(seeds, self.model.scale.mean.device)
+        self.keys = Noise.for_seeds(numbers, self.model.scale.mean.device)
         self.seen: list[np.ndarray] = []
-        self.left = np.zeros((len(seeds), 0, self.num_actions), np.float32)
+        self.left = np.zeros((len(numbers), 0, self.num_actions), np.float32)
         self.plan: np.ndarray | None = None
         """The actions (B, n, A) that the last call of `select_action` planned; None if it went on with an earlier plan."""
         self.num_plans = 0
@@ -164,13 +197,18 @@ class SDEPolicy:
 
     def select_action(self, observations: Any) -> np.ndarray:
         """The next action (A,) of one episode that sees (C,), or (B, A) of all that see (B, C)."""
-        seen = np.asarray(observations, np.float32)
+        if isinstance(observations, Mapping):
+            raise ValueError(
+                f"`observations` must be an array. Got arrays by name: {', '.join(map(str, observations))}. Join them as "
+                "for `action_paths`."
+            )
+        seen = np.array(observations, np.float32)  # a copy: callers reuse their buffers
         single = seen.ndim == 1
         seen = seen[None] if single else seen
         if seen.shape != (len(self.keys), self.num_features):
             raise ValueError(
                 f"`observations` must have shape {(len(self.keys), self.num_features)}: {len(self.keys)} episode(s) begun by "
-                f"`reset`, {self.num_features} features. Got {seen.shape}."
+                f"`reset`, {self.num_features} features (with history={self.config.history}). Got {seen.shape}."
             )
         if not np.isfinite(seen).all():
             row, k = (int(i) for i in np.argwhere(~np.isfinite(seen))[0])
@@ -184,11 +222,13 @@ class SDEPolicy:
             self.left = self.plan = self.draw_plan()
         action, self.left = self.left[:, 0], self.left[:, 1:]
         self.previous = action
-        return action[0] if single else action
+        return (action[0] if single else action).copy()  # the next plan starts here, whatever is done to it outside
 
     @torch.inference_mode()
     def draw_plan(self) -> np.ndarray:
         """The next (B, n, A) actions: those of `chunk` data steps, at the rate of control."""
+        if not self.seen:
+            raise ValueError("`draw_plan` needs what is seen. Got no observation since `reset`. Call `select_action`.")
         start, dt = self._start(), self.dt
         num = max(1, round(self.config.chunk * dt / self.control_dt))
         times = [dt + self.control_dt * k for k in range(num)]  # in the data, one step after the previous action
@@ -208,6 +248,20 @@ class SDEPolicy:
         for k, values in self.levels.items():
             plan[..., k] = values[np.abs(plan[..., k, None] - values).argmin(-1)]
         return plan
+
+    def _check_model(self) -> int:
+        """Features of an observation, by the model's sizes, which must be those of such a policy."""
+        config, scale, num = self.config, self.model.scale, self.num_actions
+        whole = scale.shape[0] if config.form == "state" else scale.context_size
+        shape = {"path": (num,), "chunk": (config.horizon, num), "state": (whole,)}[config.form]
+        features, rest = (whole - num, scale.context_size) if config.form == "state" else divmod(whole, config.history)
+        if scale.shape != shape or features < 1 or rest:
+            raise ValueError(
+                f"The model must have learned from `action_paths` with form={config.form!r}, history={config.history}, "
+                f"horizon={config.horizon} and {num} actions: states of shape {shape}, {config.history} observations as context. "
+                f"Got states of shape {scale.shape} and {scale.context_size} numbers as context. Pass the config of its training."
+            )
+        return features
 
     def _start(self) -> np.ndarray:
         if self.previous is not None:

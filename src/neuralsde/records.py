@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from pathlib import Path
@@ -21,7 +22,7 @@ class RunError(RuntimeError):
 def check(condition: bool, message: str) -> None:
     """Refuse settings with `message` unless `condition` holds."""
     if not condition:
-        raise ValueError(message)
+        raise ValueError(re.sub(r"\bself\.", "", message))  # f"{self.width=}" names the field as its user does
 
 
 def check_choices(config: Any) -> None:

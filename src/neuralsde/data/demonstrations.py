@@ -27,6 +27,10 @@ class Demonstrations:
         cls, observations: Mapping[str, Any], actions: Any, lengths: Any, *, times: Any = None, dt: float | None = None
     ) -> Demonstrations:
         """Check and convert; without `times` instants are `dt` apart (default 1)."""
+        if not isinstance(observations, Mapping):
+            raise ValueError(
+                f"`observations` must be arrays by name. Got {type(observations).__name__}. Write {{'state': observations}}."
+            )
         done = _numbers("actions", actions)
         if done.ndim != 2 or not len(done):
             raise ValueError(f"`actions` must have shape (L, A) with L >= 1. Got {done.shape}.")

@@ -104,7 +104,8 @@ def lstm_gmm() -> Experiment:
 def ibc() -> Experiment:
     """Implicit behaviour cloning, one action at a time. The paper: 0.90.
 
-    On seeds 200000 on (small nets, brief trainings): dropout of 0.1 and two observations instead of none and one take 0.4 off the score.
+    On seeds 200000 on (small nets, brief trainings): dropout of 0.1 and two observations instead of none and one take 0.4 off
+    the score.
     """
     # Actions have two dimensions: as many samples as there are for six would only take time
     model = IBCConfig(net=MLPConfig(width=512, depth=4), num_samples=2_048, num_observations=1)
