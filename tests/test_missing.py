@@ -3,6 +3,7 @@
 import copy
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -27,10 +28,15 @@ def holes(rng, shape, share=0.3):
     return np.where(rng.random(shape) < share, NAN, x)
 
 
+def whole(states):
+    """Whether a path has two observations with a value in them."""
+    return (~np.isnan(states).all(1)).sum() >= 2
+
+
 # Reading
 
 
-def test_gaps_are_filled_along_time_and_marked():
+def test_gaps_are_filled_from_the_past_and_marked():
     states = [
         np.array([[NAN, 0.0], [1.0, 10.0], [NAN, NAN], [NAN, 40.0], [4.0, NAN], [NAN, 60.0]]),
         np.array([[7.0, NAN], [8.0, NAN]]),
@@ -39,8 +45,8 @@ def test_gaps_are_filled_along_time_and_marked():
     data = Trajectories.from_arrays(states, times, context=[[[k] for k in range(6)], [[10], [11]]], missing=True)
     first, stamps = data[0]
     assert stamps.tolist() == [0, 1, 2, 4, 5]  # the observation without any entry is a wider gap
-    assert first[:, 0].tolist() == [1, 1, 2, 4, 4]  # carried, observed, a third of the way, observed, carried
-    np.testing.assert_allclose(first[:, 1], [0, 10, 40, 40 + 20 * 2 / 3, 60], rtol=1e-6)
+    assert first[:, 0].tolist() == [5, 1, 1, 4, 4]  # the mean of all, observed, carried, observed, carried
+    assert first[:, 1].tolist() == [0, 10, 40, 40, 60]
     assert data[1][0].tolist() == [[7.0, 27.5], [8.0, 27.5]]  # never seen in this path: the mean of the others
     assert data.context[:, 0].tolist() == [0, 1, 3, 4, 5, 10, 11]
     assert repr(data) == "Trajectories(2 paths, 7 observations of shape (2,), 42.9 % missing, on cpu)"
@@ -92,7 +98,7 @@ def test_what_cannot_be_filled_is_refused(states, missing, message):
 @given(st.integers(0, 10_000), st.floats(0.05, 0.7))
 @settings(max_examples=40, deadline=None)
 @pytest.mark.filterwarnings("ignore:.*fewer than two")
-def test_filling_is_interpolation_path_by_path(seed, share):
+def test_filling_carries_what_was_seen_path_by_path(seed, share):
     rng = np.random.default_rng(seed)
     states = [holes(rng, (1, n, 2), share)[0] for n in (3, 9, 20)]
     states[1][:2] = 5.0  # each feature is seen somewhere
@@ -101,15 +107,24 @@ def test_filling_is_interpolation_path_by_path(seed, share):
     path = 0
     for x, t in zip(states, times):
         kept = ~np.isnan(x).all(1)
-        if kept.sum() < 2:
+        if not whole(x):
             continue
-        for k in range(2):
-            known = ~np.isnan(x[:, k])
-            if known.any():
-                wanted = np.interp(t[kept], t[known], x[known, k])
-                np.testing.assert_allclose(data[path][0][:, k], wanted, rtol=1e-5, atol=1e-6)
+        wanted = pd.DataFrame(x[kept]).ffill().to_numpy()
+        mean = np.nanmean(np.concatenate([y[~np.isnan(y).all(1)] for y in states if whole(y)]), axis=0)
+        np.testing.assert_allclose(data[path][0], np.where(np.isnan(wanted), mean, wanted), rtol=1e-5, atol=1e-6)
         path += 1
     assert path == len(data)
+
+
+def test_the_likelihood_of_a_step_knows_nothing_of_later_ones(np_rng):
+    x = holes(np_rng, (1, 12, 2), 0.4)[0]
+    x[0], x[-1] = 0.0, 1.0
+    other = x.copy()
+    other[-1] = 9.0
+    model = NeuralSDE.for_data(Trajectories.from_arrays([x], missing=True), net=MLPConfig(width=8, depth=1))
+    one, two = (all_rows(Trajectories.from_arrays([y], missing=True).transitions()) for y in (x, other))
+    assert torch.equal(one.history, two.history)
+    assert torch.equal(model.log_prob(one)[:-1], model.log_prob(two)[:-1])
 
 
 # The mask travels
@@ -122,7 +137,7 @@ def test_a_step_counts_where_both_of_its_ends_were_observed():
     assert all_rows(pairs).mask.tolist() == [[True, False], [False, True], [True, True]]
     assert pairs.start.tolist() == [0, 2, 3]  # 1 -> 2 shows no feature twice
     lagged = all_rows(data.transitions(lag=(1.0, 3.0), history=2))
-    assert lagged.history[:, -1, 0].tolist() == [3, 4, 2, 3]
+    assert lagged.history[:, -1, 0].tolist() == [2, 4, 2, 2]
     assert lagged.mask.tolist() == [[False, True], [True, True], [True, False], [False, True]]
 
 

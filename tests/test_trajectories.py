@@ -174,7 +174,7 @@ def test_dataframe_with_missing_values_and_nullable_types():
     )
     data = Trajectories.from_dataframe(frame, columns=["x", "n", "flag"], id="run", missing=True)
     assert data.observed.tolist() == [[True, True, True], [False, True, True], [True, False, True]]
-    assert data.states.tolist() == [[1, 1, 1], [2, 2, 0], [3, 2, 1]]
+    assert data.states.tolist() == [[1, 1, 1], [1, 2, 0], [3, 2, 1]]
     assert data.names == data.select([0]).to("cpu").names == ("x", "n", "flag")
     with pytest.raises(ValueError, match=r"states\[0\]\[1\]\[0\]=nan.*pass missing=True"):
         Trajectories.from_dataframe(frame, columns=["x", "n"])

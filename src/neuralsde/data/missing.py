@@ -1,8 +1,7 @@
 """Entries that were not observed: marked, so that losses and scores leave them out, and filled, so that nets can read them.
 
-A filled entry is an input, never a target. It lies on the straight line in time between the observed neighbours of its
-feature within the path, before the first and after the last it is carried, and in a path that never shows the feature
-it is the feature's mean.
+A filled entry is an input, never a target. It is the last value that its feature showed in the path, and the feature's
+mean where there is none: values of later instants would tell what is to be predicted.
 """
 
 from __future__ import annotations
@@ -53,21 +52,14 @@ def fill(paths: Paths) -> Paths:
     times, lengths = paths.times[kept], lengths[~short]
     for k in np.argwhere(~observed.all(0)):
         feature = (slice(None), *k)
-        states[feature] = _fill_feature(states[feature], times, path)
+        states[feature] = _carried(states[feature], path)
     context = None if paths.context is None else paths.context[kept]
     return Paths(states, times, lengths, context, None if observed.all() else observed)
 
 
-def _fill_feature(values: np.ndarray, times: np.ndarray, path: np.ndarray) -> np.ndarray:
+def _carried(values: np.ndarray, path: np.ndarray) -> np.ndarray:
     """One feature (L,) of all paths without NaN."""
     known = ~np.isnan(values)
-    index, end = np.arange(len(values)), len(values) - 1
-    before = np.maximum.accumulate(np.where(known, index, 0))
-    after = np.minimum.accumulate(np.where(known, index, end)[::-1])[::-1]
-    has_before, has_after = (known[k] & (path[k] == path) for k in (before, after))
-    left = np.where(has_before, values[before], values[after]).astype(np.float64)
-    right = np.where(has_after, values[after], values[before]).astype(np.float64)
-    gap = np.where(has_before & has_after, times[after] - times[before], 0.0)
-    share = (times - times[before]) / np.where(gap > 0, gap, np.inf)
-    filled = left + share * (right - left)
-    return np.where(known, values, np.where(has_before | has_after, filled, values[known].mean(dtype=np.float64)))
+    last = np.maximum.accumulate(np.where(known, np.arange(len(values)), 0))
+    met = known[last] & (path[last] == path)
+    return np.where(met, values[last], values[known].mean(dtype=np.float64))

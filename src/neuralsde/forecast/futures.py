@@ -90,7 +90,7 @@ def forecasts(
     times = data.times[rows]
     times[:, 1:] += late
     context = data.context_at(rows)
-    history = _carried(data)[0][origins.slots]
+    history = data.states[origins.slots]
     since = times - origins.path_start[:, None]
     samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)
     if data.context is not None:
@@ -135,7 +135,7 @@ def futures(
     origin = data.times[origins.row]
     times = origin[:, None] + horizon * torch.arange(num_times + 1, dtype=torch.float64) / num_times
     context = data.context_at(origins.row)
-    history = _carried(data)[0][origins.slots]
+    history = data.states[origins.slots]
     since = times - origins.path_start[:, None]
     samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)
     unknown = torch.full_like(samples[:, 0], torch.nan)
@@ -192,21 +192,20 @@ def _origins(model: SequenceModel, data: Trajectories) -> _Origins:
         pairs = extended.transitions(history=model.config.history, spacing=model.lag)
     slots = pairs.start[:, None] if pairs.stacked is None else pairs.stacked[:, :-1]
     slots = slots - pairs.path[:, None]
-    met = _carried(data)[1].flatten(1).all(1)[slots].all(1)
+    met = _met(data).flatten(1).all(1)[slots].all(1)
     if not bool(met.any()):
         raise ValueError("No observation can start a forecast: in every path some feature is missing all the time.")
     return _Origins(slots[:, -1], pairs.path, pairs.origin, slots)[met]
 
 
-def _carried(data: Trajectories) -> tuple[Float[Tensor, "L *S"], Bool[Tensor, "L *S"]]:
-    """States with what is missing carried from the past (data are filled from the future too), and where there is a past."""
+def _met(data: Trajectories) -> Bool[Tensor, "L *S"]:
+    """Where a feature has been observed by then."""
     if data.observed is None:
-        return data.states, torch.ones_like(data.states, dtype=torch.bool)
+        return torch.ones_like(data.states, dtype=torch.bool)
     first = torch.repeat_interleave(data.lengths.cumsum(0) - data.lengths, data.lengths)
     index = torch.arange(len(data.states)).reshape(-1, *[1] * len(data.shape))
     last_seen = torch.where(data.observed, index, -1).cummax(0).values
-    met = last_seen >= first.reshape(index.shape)
-    return torch.where(met, data.states.gather(0, last_seen.clamp(min=0)), data.states), met
+    return last_seen >= first.reshape(index.shape)
 
 
 def _observations_ahead(data: Trajectories, horizon: float) -> Int[Tensor, " L"]:
