@@ -9,6 +9,7 @@ import neuralsde as nsde
 from neuralsde import method
 from neuralsde.config import MLPConfig
 from neuralsde.method import NeuralSDE
+from neuralsde.moments import moved
 from neuralsde.noise import Noise
 from problems import OrnsteinUhlenbeck
 from toy_models import FixedNoise, constant_model, mlp_model, pairs
@@ -104,13 +105,15 @@ def test_diffusion_losses_hold_the_residual_and_flow_nll_holds_g():
 def test_interpolation_hits_its_end_points(tau):
     model, batch = constant_model(history=3, time_input=True), pairs(history=3)
     model.loss(batch, FixedNoise(4, tau, eps=0.0))
-    now = model.scale.states(batch.history)
-    after = torch.cat([now[:, 1:], model.scale.states(batch.next)[:, None]], 1)
+    now, after = model.scale.states(batch.history), model.scale.states(batch.next)
+    newest = (1 - tau) * now[:, -1] + tau * after
     for net in model.nets.values():
-        torch.testing.assert_close(net.state, (1 - tau) * now + tau * after)
+        torch.testing.assert_close(net.state[:, -1], newest)
         torch.testing.assert_close(net.condition, ((batch.time + tau * batch.dt) / 0.5)[:, None])
-    if tau in (0.0, 1.0):
-        assert torch.equal(model.nets["flow"].state, after if tau else now)
+        # Slots are a step of 0.5 apart; the older ones have moved for as long as the newest one
+        torch.testing.assert_close(net.state, moved(now, newest, tau * batch.dt / 0.5))
+    if tau == 0.0:
+        assert torch.equal(model.nets["flow"].state, now)
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,21 @@ def test_what_was_not_observed_does_not_enter_the_losses(config, np_rng):
     assert torch.allclose(model.log_prob(other), model.log_prob(batch), rtol=1e-4, atol=1e-4)
 
 
+def test_states_without_gaps_are_learned_from_where_they_are_enough(np_rng):
+    x = np_rng.standard_normal((4, 50, 2)).cumsum(1)
+    some, never = x.copy(), x.copy()
+    some[:, ::8, 1] = NAN
+    never[:, ::2, 1], never[:, 1::2, 0] = NAN, NAN  # one feature at a time
+    data = Trajectories.from_arrays(some, missing=True)
+    for history in (1, 3):
+        pairs = data.transitions(history=history)
+        chosen = pairs.to_learn_from()
+        assert bool(data.observed[chosen.start[:, None] - torch.arange(history)].all())
+        assert 0 < len(chosen) < len(pairs)
+    pairs = Trajectories.from_arrays(never, missing=True).transitions(lag=2.0)
+    assert len(pairs.to_learn_from()) == len(pairs) > 0
+
+
 def test_missing_entries_hardly_change_what_is_learned(np_rng):
     """A two-dimensional Ornstein-Uhlenbeck process, dx = -A x dt + dw, whole and with 30 % of the entries missing."""
     dt, drift = 0.1, np.array([[-1.0, 0.6], [-0.6, -1.0]])

@@ -8,7 +8,7 @@ import torch
 from scipy import linalg, stats
 
 import neuralsde as nsde
-from neuralsde.moments import Measured, log_density, propagate, step_log_prob
+from neuralsde.moments import Measured, log_density, moved, propagate, step_log_prob
 from neuralsde.tasks.systems import SYSTEMS
 
 
@@ -139,3 +139,32 @@ def test_long_gaps_no_longer_bias_what_is_learned():
     assert slopes["moments"] == pytest.approx(1.0, abs=0.06)
     assert noises["euler"] == pytest.approx(math.sqrt((1 - math.exp(-1.0)) / 1.0), abs=0.04)
     assert noises["moments"] == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("past", [0.0, 0.3, 1.0, 1.7, 3.5])
+def test_older_slots_follow_the_path_for_as_long_as_has_passed(past):
+    """Not for the same share of a slot: a gap need not be as long as the slots are apart."""
+    state, newest = torch.randn(4, 3, 2), torch.randn(4, 2)
+    slots = moved(state, newest, torch.full((4,), past))
+    knots = np.array([0.0, 1.0, 2.0, 2.0 + past])
+    for row in range(4):
+        for k in range(2):
+            path = np.append(state[row, :, k].numpy(), newest[row, k])
+            wanted = np.interp([past, 1 + past, 2 + past], knots, path)
+            wanted[-1] = newest[row, k]
+            np.testing.assert_allclose(slots[row, :, k], wanted, atol=1e-5)
+    assert torch.equal(moved(state[:, -1:], newest, torch.full((4,), past)), newest[:, None])
+
+
+def test_the_likelihood_of_gaps_shorter_than_the_slots_are_apart():
+    """Steady motion by v = newest - older slot: it stays v all along, whatever the gap."""
+    state, dt = torch.tensor([[[0.0], [1.0]]]), torch.tensor([[0.25]])
+
+    def fields(slots, condition):
+        return slots[:, -1] - slots[:, -2], torch.full_like(slots[:, -1], 0.1)
+
+    found = step_log_prob(fields, lambda share: None, state, 1.0 * dt, dt, 4, None, None)
+    expected = log_density(torch.zeros(1, 1), torch.full((1, 1), 0.01) * dt)
+    np.testing.assert_allclose(found, expected, atol=0.3)  # the covariance grows by the newest slot's own share
+    late = step_log_prob(fields, lambda share: None, state, 1.4 * dt, dt, 4, None, None)
+    assert float(late) < float(found) - 1

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 from neuralsde.config import NeuralSDEConfig, Sampler
 from neuralsde.likelihood import GaussianSteps
+from neuralsde.moments import moved
 from neuralsde.noise import Noise
 from neuralsde.records import with_settings
 from neuralsde.sequence import Condition, Scale, Transition, evaluating, has_dropout, observed_mean
@@ -170,25 +171,24 @@ class NeuralSDE(GaussianSteps):
     def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
         """The losses of flow, diffusion and denoiser at one noisy interpolated state; their gradients do not mix."""
         config, dt = self.config, self.scale.steps(batch.dt)
-        now = self.scale.states(batch.history)
-        after = torch.cat([now[:, 1:], self.scale.states(batch.next)[:, None]], dim=1)
+        now, after = self.scale.states(batch.history), self.scale.states(batch.next)
 
-        # Interpolate, all slots alike, and add noise
+        # Interpolate, all slots by the same time, and add noise
         start, tau = noise.uniform(0, (2,), stream=1).float().unbind(1)
-        tau = torch.where(start <= config.start_probability, 0.0, tau).reshape(-1, *[1] * (now.ndim - 1))
+        tau = torch.where(start <= config.start_probability, 0.0, tau).reshape(-1, *[1] * (after.ndim - 1))
         eps = noise.normal(0, tuple(now.shape[1:]))
-        x = torch.lerp(now, after, tau)
+        x = moved(now, torch.lerp(now[:, -1], after, tau), tau * dt)
         condition = self._condition(batch.context, (batch.time + tau.flatten() * batch.dt) / self.scale.step)
         if config.interpolation == "bridge":  # x_τ then has the law of the path, which the straight line narrows
             with torch.no_grad(), evaluating(self.nets):
-                spread = torch.exp(self.log_diffusion(x, condition)) * ((tau * (1 - tau))[:, -1] * dt).sqrt()
+                spread = torch.exp(self.log_diffusion(x, condition)) * (tau * (1 - tau) * dt).sqrt()
             x[:, -1] += spread * noise.normal(0, self.scale.shape, stream=2)
         x = x + self.sigma * eps
 
         # Flow. Δx is that of the clean states: a noisy one would add σ²/Δt to g²
         losses: dict[str, Tensor] = {}
         d = None
-        target = (after[:, -1] - now[:, -1]) / dt
+        target = (after - now[:, -1]) / dt
         if config.by_likelihood:  # flow and diffusion together, by the law of the whole step
             losses["likelihood"] = self.likelihood_loss(batch, now if config.measurement else x, target * dt)
         else:

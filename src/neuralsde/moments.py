@@ -138,6 +138,24 @@ class Measured:
         return self.variance * self.score, self.variance * (1 + self.variance * self.slope).clamp(min=0.1)
 
 
+def moved(state: Float[Tensor, "B H *S"], newest: Float[Tensor, "B *S"], past: Tensor) -> Float[Tensor, "B H *S"]:
+    """The slots, one reference step apart, when `past` (B values) steps have passed and the newest state is `newest`.
+
+    Older ones follow the path by straight lines between what is known of it.
+    """
+    last = state.shape[1] - 1
+    if last == 0:
+        return newest[:, None]
+    past = past.reshape(-1, 1)
+    place = torch.arange(last, device=past.device) + past
+    low = place.clamp(max=last).floor().clamp(max=last - 1).long()
+    rows, shape = torch.arange(len(state), device=state.device)[:, None], (*place.shape, *[1] * (newest.ndim - 1))
+    share = (place - low).clamp(max=1.0).reshape(shape)
+    beyond = ((place - last).clamp(min=0.0) / past.clamp(min=1e-12)).reshape(shape)
+    older = torch.lerp(torch.lerp(state[rows, low], state[rows, low + 1], share), newest[:, None], beyond)
+    return torch.cat([older, newest[:, None]], dim=1)
+
+
 def step_log_prob(
     fields: Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]],
     condition: Callable[[float], Tensor | None],
@@ -153,7 +171,7 @@ def step_log_prob(
     Args:
         fields: drift and diffusion (N, *S) of states (N, H, *S) with their conditions.
         condition: when a share of the gap has passed.
-        state: older slots move towards the next ones, which are known.
+        state: the newest slot moves, and the older ones with it.
         step: the difference to the next observation.
         dt: the gap.
         num_steps: in which the moments are propagated; 0 takes Euler's.
@@ -163,8 +181,8 @@ def step_log_prob(
 
     def at(x: Tensor, share: float) -> tuple[Tensor, Tensor]:
         times, given = len(x) // len(state), condition(share)
-        older = torch.lerp(state[:, :-1], state[:, 1:], share).repeat_interleave(times, 0)
-        slots = torch.cat([older, x.reshape(-1, 1, *state.shape[2:])], dim=1)
+        before, past = (v.repeat_interleave(times, 0) for v in (state, share * dt))
+        slots = moved(before, x.reshape(-1, *state.shape[2:]), past)
         f, g = fields(slots, None if given is None else given.repeat_interleave(times, 0))
         return f.flatten(1), g.flatten(1)
 

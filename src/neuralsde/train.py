@@ -93,7 +93,7 @@ def fit(
 
     Args:
         model: learns from transitions with its own lag and history.
-        data: paths, or transitions made from them.
+        data: paths, or transitions made from them, which are then taken as they are (`to_learn_from`).
         val: for the validation loss; `val_fraction` splits paths off `data` instead.
         config: how to train; `settings` are fields of it, e.g. `steps=5_000`.
         run_dir: folder for metrics.jsonl and checkpoints; None keeps nothing.
@@ -127,9 +127,10 @@ def _pairs(model: SequenceModel, data: Trajectories | Transitions) -> Transition
         raise ValueError(
             f"`fit` takes Trajectories. Got {type(data).__name__}. Use Trajectories.from_arrays(states, times)."
         )
-    pairs = data.transitions(lag=model.lag, history=model.config.history) if isinstance(data, Trajectories) else data
-    model.check_data(pairs.data.shape, pairs.history, pairs.data.context_size)
-    return pairs
+    if isinstance(data, Trajectories):
+        data = data.transitions(lag=model.lag, history=model.config.history).to_learn_from()
+    model.check_data(data.data.shape, data.history, data.data.context_size)
+    return data
 
 
 class _Loop:

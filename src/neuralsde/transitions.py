@@ -28,6 +28,8 @@ Lag = float | Sequence[float | None] | None
 
 MAX_CONTEXT_ELEMENTS = 2**26
 """Numbers in the contexts of transitions for statistics: bounds their memory (256 MiB in float32)."""
+ENOUGH_WHOLE = 0.2
+"""Share of transitions from states without a gap from which on the others are not learned from."""
 
 
 class Transitions:
@@ -93,7 +95,20 @@ class Transitions:
 
     def at_most(self, num: int) -> Transitions:
         """`num` of them, evenly spread, or all."""
-        rows = self._spread_rows(min(num, len(self)))
+        return self._chosen(self._spread_rows(min(num, len(self))))
+
+    def to_learn_from(self) -> Transitions:
+        """Those from states of which every entry was observed, if they are enough, else all.
+
+        A net that reads filled entries learns a blurred drift, and their errors as noise.
+        """
+        if self.data.observed is None:
+            return self
+        slots = self.start[:, None] if self.stacked is None else self.stacked[:, :-1]
+        whole = self.data.observed[slots].flatten(1).all(1)
+        return self._chosen(whole.nonzero()[:, 0]) if float(whole.float().mean()) >= ENOUGH_WHOLE else self
+
+    def _chosen(self, rows: Int[Tensor, " N"]) -> Transitions:
         stacked = None if self.stacked is None else self.stacked[rows]
         start, path, origin = (t[rows] for t in (self.start, self.path, self.origin))
         return Transitions(self.data, start, stacked, path, origin, self.lag, self.step)
