@@ -266,12 +266,16 @@ def test_evaluate_prints_scores(run_dir, capsys):
     scores = json.loads(capsys.readouterr().out)
     assert scores["num_paths"] == 5 and scores["distance"] > 0
     assert "is not a run folder" in fails(capsys, "evaluate", run_dir / "nothing")
+    unread = ["--output", "x", "--horizon", "3", "--num-times", "4", "--ids", "p0"]
+    text = fails(capsys, "evaluate", run_dir, *unread)
+    assert "--ids, --horizon, --num-times, --output: this is for a table. Give one with --data" in text
 
 
 def test_plot_writes_an_image(run_dir, tmp_path, capsys):
     call("plot", run_dir, "--num-paths", "3", "--output", tmp_path / "paths.png")
     assert (tmp_path / "paths.png").read_bytes().startswith(b"\x89PNG")
     assert "Wrote" in capsys.readouterr().out
+    assert "`--num-paths` must be at least 1. Got 0" in fails(capsys, "plot", run_dir, "--num-paths", "0")
 
 
 def tiny(experiment):

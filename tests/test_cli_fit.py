@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from neuralsde import load
+from neuralsde import futures, load
 from neuralsde.cli.fit_report import brownian_nll, losses
 from neuralsde.data.series import Series
 from neuralsde.data.tables import read_table
@@ -127,14 +127,26 @@ def test_brownian_motion_has_the_likelihood_of_its_definition(np_rng):
     assert brownian_nll(still, still) is None
 
 
+def test_a_feature_without_two_observations_in_a_row_is_left_out_of_brownian_motion(np_rng):
+    x = np_rng.standard_normal((200, 2)).cumsum(0)
+    alone = brownian_nll(*[Trajectories.from_arrays([x[:, :1]])] * 2)
+    turns = x.copy()
+    turns[1::2, 1] = np.nan
+    sparse, full = (Trajectories.from_arrays([v], missing=True) for v in (turns, x))
+    assert brownian_nll(sparse, sparse) == pytest.approx(alone)
+    assert brownian_nll(sparse, full) is None  # nothing is known of the second
+
+
 def test_a_single_path_is_split_in_time(tmp_path, capsys):
     rng = np.random.default_rng(0)
     rows = "".join(f"{0.5 * k:g},{x:.4f}\n" for k, x in enumerate(rng.standard_normal(60).cumsum()))
     (tmp_path / "one.csv").write_text("t,x\n" + rows)
-    call("fit", tmp_path / "one.csv", "--time", "t", *TINY, "--lag", "0.5", "1", "--output", tmp_path / "run")
+    job = ["fit", tmp_path / "one.csv", "--time", "t", "--separator", ",", "--decimal", ".", *TINY]
+    call(*job, "--lag", "0.5", "1", "--output", tmp_path / "run")
     assert "Held out: the last 12 observations, from 24 on." in capsys.readouterr().out
     series = Series.load(tmp_path / "run")
     assert series.holdout_from == 24.0 and series.time_kind == "numbers" and series.columns == ("x",)
+    assert (series.separator, series.decimal) == (",", ".")  # as they were told
     assert load(tmp_path / "run" / "model").lag == (0.5, 1.0)
     call("fit", tmp_path / "one.csv", "--time", "t", *TINY, "--holdout", "0", "--output", tmp_path / "all")
     assert "Nothing was held out" in (tmp_path / "all" / "report.md").read_text()
@@ -167,6 +179,13 @@ def test_settings_reach_the_model(tmp_path):
     call("fit", file, *NAMES, *TINY, *moments, "--output", tmp_path / "moments")
     model = load(tmp_path / "moments" / "model")
     assert model.config.transition == "moments" and model.config.measurement and model.lag == (None, 120.0)
+    # A table holds measurements: futures of it are drawn from and as such
+    out = tmp_path / "futures.npz"
+    draw = ["--stop", "300", "--num-times", "3", "--num-paths", "5", "--output", out]
+    call("sample", tmp_path / "moments", "--data", file, *draw)
+    table = read_table(file, id="who", time="when", columns=["a", "b"], context=["u"])
+    wanted = futures(model, table.data, horizon=300.0, num_times=2, num_paths=5)
+    np.testing.assert_allclose(np.load(out)["paths"][:, :, 1:], wanted.samples, rtol=1e-4)
 
 
 def test_steps_grow_with_the_data(tmp_path):
@@ -202,6 +221,36 @@ def test_the_default_folder_is_named_after_the_file(tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--flow-loss", "log", "--delta", "0.1"], "--flow-loss: nothing reads it .* or give --transition euler"),
+        (["--delta", "0.1"], "--delta: .* or give --transition euler --flow-loss log"),
+        (["--delta", "0.1", "--transition", "euler"], "--delta: nothing reads it with .* --flow-loss mse"),
+        (["--diffusion-loss", "match", "--tau", "uniform"], "--diffusion-loss: nothing reads it with .* --tau uniform"),
+        (["--interpolation", "bridge"], "--interpolation: .* --tau start.* or give --tau uniform"),
+        (["--transition", "euler", "--flow-loss", "log", "--delta", "0.1", "--diffusion-loss", "match"], None),
+        (["--flow-loss", "log", "--delta", "0.1", "--tau", "uniform", "--interpolation", "bridge"], None),
+    ],
+)
+def test_settings_that_nothing_reads_are_refused(options, message):
+    import tyro
+
+    from neuralsde.cli.fit import Fit, _refuse_unread
+
+    config = tyro.cli(Fit, args=["pumps.csv", *options]).model
+    if message is None:
+        _refuse_unread(config)
+    else:
+        with pytest.raises(ValueError, match=message):
+            _refuse_unread(config)
+
+
+def test_what_is_not_there_is_named(tmp_path, capsys):
+    for options in ([], ["--size", "16"]):
+        assert "There is no file or folder nowhere." in fails(capsys, "fit", "nowhere", *options)
+
+
+@pytest.mark.parametrize(
     ("text", "options", "message"),
     [
         ("t,x\n0,1\n1,1\n2,1\n3,1\n4,1\n", ["--time", "t"], "No column changes: there is nothing to learn. Got x"),
@@ -215,6 +264,7 @@ def test_the_default_folder_is_named_after_the_file(tmp_path, monkeypatch, capsy
         ("t,x\n0,1\n1,2\n", ["--time", "x1"], "has no column 'x1'. Did you mean 'x'?"),
         ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--holdout", "1"], "`--holdout` is a share within [0, 1)"),
         ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--time", "t", "--lag", "50"], "No path is long enough"),
+        ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--time", "t", "--diffusion-loss", "log"], "nothing reads it"),
     ],
 )
 def test_what_cannot_work_is_refused_before_training(text, options, message, tmp_path, capsys):
@@ -271,6 +321,9 @@ def test_sample_from_a_state_of_a_model_that_knows_dates(run_dir, tmp_path, caps
     assert "either --start, the first state, or --data" in fails(capsys, "sample", run_dir, "--stop", "1")
     both = ["sample", run_dir, "--stop", "1", "--start", "1", "--data", "x.csv"]
     assert "either --start" in fails(capsys, *both)
+    assert "--ids: this is for a table. Give one with --data" in fails(capsys, *job, "--ids", "p0")
+    table = ["sample", run_dir, "--stop", "1", "--data", "x.csv", "--start-time", "5", "--start-context", "3"]
+    assert "--start-context, --start-time: this goes with --start." in fails(capsys, *table)
 
 
 def test_sample_with_a_history(tmp_path, capsys):
@@ -312,8 +365,9 @@ def test_numbers_of_time_are_written_in_full(tmp_path):
 @pytest.mark.parametrize("name", ["val_likelihood", "val_diffusion"])
 def test_a_rising_loss_is_remarked_on(tmp_path, name):
     values = [0.9, 0.6, 0.7]
-    lines = [json.dumps({"step": 100 * (k + 1), "flow": 1.0, name: v}) for k, v in enumerate(values)]
+    lines = [json.dumps({"step": 100 * (k + 1), name: v} | ({"flow": 1.0} if k else {})) for k, v in enumerate(values)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     assert "lowest at step 200" in losses(tmp_path / "metrics.jsonl")[-1]
+    assert "nan" not in "".join(losses(tmp_path / "metrics.jsonl"))  # the first line has no flow
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines[:2]) + "\n")
     assert "lowest" not in "".join(losses(tmp_path / "metrics.jsonl"))

@@ -116,6 +116,33 @@ def test_a_model_may_bring_the_names_of_its_columns(folder, tmp_path):
     assert (tmp_path / "f.csv").read_text() != one  # what is given goes first
 
 
+def test_stamps_of_another_kind_than_in_training_are_refused(folder, tmp_path, capsys):
+    shutil.copytree(folder / "model", tmp_path / "model")
+    record().save(tmp_path / "model")
+    job = ["forecast", tmp_path / "model", "--num-times", "2", "--num-paths", "20", "--output", tmp_path / "f.csv"]
+    text = fails(capsys, *job, "--data", folder / "dates.csv")
+    assert "trained on numbers as time. Got dates in 'when' of dates.csv. Say in which unit" in text
+    call(*job, "--data", folder / "dates.csv", "--time-unit", "h")  # now the unit is known
+    for kind in ("dates", "durations"):
+        record(time_kind=kind, time_unit="h").save(tmp_path / "model")
+        text = fails(capsys, *job, "--data", folder / "walks.csv")
+        assert f"trained on {kind} in h as time. Got numbers in 'when' of walks.csv. Write them as dates" in text
+        call(*job, "--data", folder / "dates.csv")
+
+
+def test_separator_and_decimal_sign_of_the_training_are_kept(folder, tmp_path):
+    shutil.copytree(folder / "model", tmp_path / "model")
+    pd.read_csv(folder / "walks.csv").to_csv(tmp_path / "space.txt", sep=" ", decimal=",", index=False)
+    job = ["forecast", tmp_path / "model", "--num-times", "2", "--num-paths", "20", "--output", tmp_path / "f.csv"]
+    call(*job, "--data", folder / "walks.csv", *COLUMNS)
+    wanted = (tmp_path / "f.csv").read_text()
+    call(*job, "--data", tmp_path / "space.txt", *COLUMNS, "--separator", " ", "--decimal", ",")
+    assert (tmp_path / "f.csv").read_text() == wanted
+    record(separator=" ", decimal=",").save(tmp_path / "model")
+    call(*job, "--data", tmp_path / "space.txt")
+    assert (tmp_path / "f.csv").read_text() == wanted
+
+
 def test_only_some_paths(folder, tmp_path, capsys):
     job = ["forecast", folder / "model", "--data", folder / "walks.csv", *COLUMNS, "--num-paths", "20"]
     call(*job, "--ids", "id4", "id1", "--output", tmp_path / "f.csv")
@@ -132,6 +159,27 @@ def test_scores_on_the_training_table_are_marked(folder, tmp_path, capsys):
     assert "! The model was trained on a table of this name" in (text := capsys.readouterr().out)
     assert "Held out were: --ids id1 id2" in text
     call(*job, "--ids", "id1", "id2")
+    assert "trained on" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_one_path_was_trained_on_up_to_where_it_was_held_out(dates, folder, tmp_path, capsys):
+    shutil.copytree(folder / "model", tmp_path / "model")
+    whole = pd.read_csv(folder / ("dates.csv" if dates else "walks.csv"))
+    whole = whole[whole.who == "id0"].drop(columns="who").sort_values("when")
+    begin = whole.when.iloc[20]
+    origin = pd.to_datetime(whole.when, format="ISO8601").min() if dates else None
+    changes = {"time_kind": "dates", "time_origin": f"{origin.isoformat()}Z", "time_unit": "h"} if dates else {}
+    since = (pd.Timestamp(begin) - origin) / pd.Timedelta(hours=1) if dates else begin
+    record(file="one.csv", id=None, holdout_ids=("0",), holdout_from=since, **changes).save(tmp_path / "model")
+    job = ["evaluate", tmp_path / "model", "--data", tmp_path / "one.csv", "--num-paths", "40", "--horizon", "1"]
+    whole.to_csv(tmp_path / "one.csv", index=False)
+    call(*job)
+    assert "! The model was trained on a table of this name" in (text := capsys.readouterr().out)
+    shown = str(begin)[:19].replace(" ", "T") if dates else f"{begin:.6g}"
+    assert f"Held out was its end: score a table that begins at {shown}" in text
+    whole[whole.when >= begin].to_csv(tmp_path / "one.csv", index=False)
+    call(*job)
     assert "trained on" not in capsys.readouterr().out
 
 
@@ -181,6 +229,23 @@ def test_evaluate_without_a_table_needs_a_run(folder, capsys):
     assert "is not a run folder" in fails(capsys, "evaluate", folder / "model")
 
 
+def test_evaluate_asks_for_a_table_where_the_model_is_of_one(folder, tmp_path, capsys):
+    shutil.copytree(folder / "model", tmp_path / "model")
+    record().save(tmp_path / "model")
+    assert "was fitted on a table. Give one to score it on: --data FILE" in fails(capsys, "evaluate", tmp_path)
+
+
+def test_sensors_in_turn_are_scored_without_a_likelihood(folder, tmp_path, capsys):
+    frame = pd.read_csv(folder / "walks.csv").sort_values(["who", "when"], ignore_index=True)
+    frame.loc[frame.index % 2 == 0, "a"] = np.nan
+    frame.loc[frame.index % 2 == 1, "b"] = np.nan
+    frame.to_csv(tmp_path / "turn.csv", index=False)
+    job = ["evaluate", folder / "model", "--data", tmp_path / "turn.csv", *COLUMNS, "--num-paths", "40"]
+    call(*job, "--output", tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["scores"]["nll"] is None
+    assert "80 % intervals hold" in capsys.readouterr().out
+
+
 def test_evaluate_mistakes(folder, capsys):
     job = ["evaluate", folder / "model", "--data", folder / "walks.csv", *COLUMNS]
     assert "No path leaves room for `horizon`=1000" in fails(capsys, *job, "--horizon", "1000")
@@ -194,7 +259,9 @@ def test_the_scores_in_words(np_rng):
     assert "no sign of miscalibration" in verdict(right)[0]
     assert "too wide" in verdict(wide)[0] and "too narrow" in verdict(narrow)[0]
     few = evaluate_forecasts(walk_model(1.0), walks(np_rng, 2), **options)
-    assert "too few to tell" in verdict(few)[0]
+    assert "too few to tell" in verdict(few)[0] and "±" not in verdict(few)[0]
+    assert "too few paths for intervals" in score_table(few) and "±" not in score_table(few)  # two paths
+    assert "± is a 95 % interval over paths" in score_table(right)
     assert verdict(right)[1].endswith("no clear difference.") and verdict(right)[2].endswith("better.")
     assert verdict(wide)[1].endswith("worse.")
     rows = [

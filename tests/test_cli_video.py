@@ -300,6 +300,7 @@ def test_it_is_no_model_of_tables(run_dir, tmp_path, capsys):
     (tmp_path / "t.csv").write_text("t,x\n0,1\n1,2\n")
     for command in (
         ("evaluate",),
+        ("plot",),
         ("forecast", "--data", tmp_path / "t.csv"),
         ("evaluate", "--data", tmp_path / "t.csv"),
     ):
@@ -445,11 +446,13 @@ def test_kth_from_its_files_to_a_model(tmp_path):
 def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     """Films, the first two commands and the Python of docs/video_fit.md, with a smaller net and fewer steps."""
     text = (Path(__file__).parents[1] / "docs" / "video_fit.md").read_text(encoding="utf-8")
-    make, use = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    make, use, save = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     fit, sample = [line.split()[1:] for line in re.findall(r"\n\n```\n(.*?)```", text, flags=re.DOTALL)[0].splitlines()]
     monkeypatch.chdir(tmp_path)
     exec(make.replace("range(8), num_frames=40", "range(4), num_frames=20"), {})
     call(*fit, "--width", "32", "--batch-size", "4", "--autoencoder-steps", "2", "--steps", "2", "--train.no-progress")
     call(*sample)
     exec(use, {})
+    exec(save, {})
+    call("sample", "small", "films/0.mp4", "--frames", "2")
     assert (tmp_path / "futures.mp4").stat().st_size > 1_000

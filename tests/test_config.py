@@ -138,7 +138,7 @@ def test_files(tmp_path):
         (Sampler, {"balance": 3.0}, r"`balance` must be within \[0, 2\]"),
         (Sampler, {"box": 0.0}, "`box` must be positive or None"),
         (NeuralSDEConfig, {"tau": "end"}, "`tau` must be 'start', 'uniform' or a probability"),
-        (NeuralSDEConfig, {"tau": 1.5}, r"within \[0, 1\]\. Got self\.tau=1\.5"),
+        (NeuralSDEConfig, {"tau": 1.5}, r"within \[0, 1\]\. Got tau=1\.5"),
         (NeuralSDEConfig, {"noise": -0.1}, "`noise` must not be negative"),
         (NeuralSDEConfig, {"noise": float("nan")}, "`noise` must not be negative"),
         (NeuralSDEConfig, {"noise": (0.1, 0.0)}, "positive for all features or none"),

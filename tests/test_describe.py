@@ -35,6 +35,15 @@ def test_numbers_are_those_of_the_data():
     assert json.loads(json.dumps(summary.to_dict()))["features"][0]["missing"] == 0.2
 
 
+def test_few_missing_entries_are_counted_where_their_share_reads_as_nothing(np_rng):
+    states = walks(np_rng, 2, num_paths=1, length=4_001)
+    states[0, 10, 1] = np.nan
+    summary = Trajectories.from_arrays(states, missing=True).describe()
+    assert [f.num_missing for f in summary.features] == [0, 1]
+    first, second = (line for line in str(summary).splitlines() if line.startswith(("feature 0", "feature 1")))
+    assert first.split()[-4:-2] == ["0.0", "%"] and second.split()[-3] == "1" and len(first) == len(second)
+
+
 def test_names_and_regular_stamps(np_rng):
     data = Trajectories.from_arrays(walks(np_rng, 2), dt=0.1)
     data.names = ("price", "volume")

@@ -108,6 +108,11 @@ def test_the_context_of_every_observation_is_held(num_times, np_rng):
     assert made.mask[..., 0].sum(1).max() <= num_times
     error = (made.samples - made.truth[:, None]).abs().where(made.mask[:, None], 0.0)
     assert error.max() < 1e-4 and made.truth.std() > 0.5
+    kept = forecasts(model, data, horizon=12.0, num_times=num_times, num_paths=2, origins_per_path=3, hold_context=True)
+    first = kept.path == 0
+    origin = data.context[torch.searchsorted(data.times[:40], kept.origin[first])]
+    wanted = kept.start[first] + origin * kept.lead[first]
+    torch.testing.assert_close(kept.samples[first, 0, :, 0], wanted.float())
     last = futures(model, data, horizon=3.0, num_times=3, num_paths=1)
     held = torch.as_tensor(np.stack([c[-1] for c in contexts]))
     torch.testing.assert_close(last.samples[:, 0, :, 0], (last.start + held * last.lead).float())

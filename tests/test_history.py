@@ -301,7 +301,7 @@ def test_the_command_line_changes_the_net_of_a_record(tmp_path, capsys):
         ({"memory": 0}, "`memory` must be at least 1. Got memory=0"),
         ({"layers": 0}, "`layers` must be at least 1. Got layers=0"),
         ({"heads": 0}, "`heads` must be at least 1. Got heads=0"),
-        ({"encoder": "transformer", "memory": 30}, r"`memory` must be a multiple of `heads`. Got self.memory=30"),
+        ({"encoder": "transformer", "memory": 30}, r"`memory` must be a multiple of `heads`. Got memory=30"),
         ({"width": 0}, "`width` and `depth` must be positive"),
         ({"dropout": 1.0}, r"`dropout` must be in \[0, 1\)"),
     ],

@@ -717,3 +717,8 @@ def test_more_episodes_are_appended():
     np.testing.assert_array_equal(both.take([2, 3]).actions, second.actions)
     with pytest.raises(ValueError, match="Observations differ"):
         first.with_more(Demonstrations.from_arrays({"image": seen}, done, [5]))
+
+
+def test_an_array_without_a_name_is_refused():
+    with pytest.raises(ValueError, match=r"arrays by name. Got ndarray. Write \{'state': observations\}"):
+        Demonstrations.from_arrays(np.zeros((5, 2)), np.zeros((5, 2)), [5])

@@ -105,12 +105,10 @@ def test_filling_carries_what_was_seen_path_by_path(seed, share):
     times = [np.sort(rng.random(len(x))) for x in states]
     data = Trajectories.from_arrays(states, times, missing=True)
     path = 0
-    for x, t in zip(states, times):
+    for x in filter(whole, states):
         kept = ~np.isnan(x).all(1)
-        if not whole(x):
-            continue
         wanted = pd.DataFrame(x[kept]).ffill().to_numpy()
-        mean = np.nanmean(np.concatenate([y[~np.isnan(y).all(1)] for y in states if whole(y)]), axis=0)
+        mean = np.nanmean(np.concatenate([y[~np.isnan(y).all(1)] for y in filter(whole, states)]), axis=0)
         np.testing.assert_allclose(data[path][0], np.where(np.isnan(wanted), mean, wanted), rtol=1e-5, atol=1e-6)
         path += 1
     assert path == len(data)

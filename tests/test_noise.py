@@ -120,3 +120,11 @@ def test_draw_takes_its_keys_from_the_generator_alone():
     before = torch.get_rng_state()
     assert not torch.equal(Noise.draw(None, 8).keys, Noise.draw(None, 8).keys)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_seed_will_do():
+    one = Noise.draw(3, 5)
+    assert torch.equal(one.keys, Noise.draw(torch.Generator().manual_seed(3), 5).keys)
+    assert torch.equal(one.keys, Noise.draw(np.int64(3), 5).keys)
+    with pytest.raises(ValueError, match=r"`rng` must be a seed or a torch.Generator. Got Generator"):
+        Noise.draw(np.random.default_rng(0), 5)

@@ -56,7 +56,7 @@ def test_paths_of_actions_by_hand(lengths, history, horizon):
     context = data.context_at(torch.arange(len(data.states))).reshape(len(data), horizon + 1, -1)
     for k in range(len(data)):
         states, times = data[k]
-        before = demos.actions[k - 1] if k > starts[k] else demos.actions.mean(0)
+        before = demos.actions[k - 1] if k > starts[k] else demos.actions[demos.starts].mean(0)
         plan = [demos.actions[min(k + j, ends[k])] for j in range(horizon)]
         np.testing.assert_allclose(states, np.stack([before, *plan]), atol=1e-6)
         np.testing.assert_allclose(times, 0.1 * np.arange(horizon + 1))
@@ -100,6 +100,24 @@ def test_observations_are_kept_once_whatever_the_horizon():
     )
 
 
+def test_even_times_are_kept_to_the_bit():
+    """As Push-T is recorded: what was learned from it is learned again."""
+    demos = Demonstrations.from_arrays({"state": np.zeros((700, 1))}, np.zeros((700, 2)), [300, 1, 399], dt=0.1)
+    data = action_paths(demos, demos.observations["state"], PolicyConfig(horizon=16))
+    assert torch.equal(data.times, (torch.arange(17, dtype=torch.float64) * demos.step).repeat(700))
+
+
+def test_uneven_times_are_those_recorded():
+    times = np.array([0.0, 0.1, 0.3, 0.4, 0.5, 7.0, 7.1])  # two episodes; their clock runs on
+    seen = np.zeros((7, 1))
+    demos = Demonstrations.from_arrays({"state": seen}, np.zeros((7, 2)), [5, 2], times=times)
+    data = action_paths(demos, seen, PolicyConfig(horizon=2, chunk=1))
+    wanted = [[0, 0.1, 0.2], [0, 0.1, 0.3], [0, 0.2, 0.3], *[[0, 0.1, 0.2]] * 4]  # beyond an episode: at its pace
+    np.testing.assert_allclose(data.times.reshape(7, 3), wanted, atol=1e-6)
+    with pytest.raises(ValueError, match=r"evenly spaced\. Got gaps up to 100 % off the usual 0\.1\. Use form='path'"):
+        action_paths(demos, seen, PolicyConfig(form="chunk", horizon=2, chunk=1))
+
+
 # How it acts
 
 
@@ -123,6 +141,30 @@ def test_plan_tells_when_it_planned():
         made.select_action(np.zeros(3))
         planned.append(made.plan is not None)
     assert planned == [True, False, True, False]
+
+
+def test_what_callers_do_to_their_arrays_changes_nothing():
+    made, rng = policy(PolicyConfig(history=2, horizon=4, chunk=2)), np.random.default_rng(0)
+    seen, buffer = rng.normal(size=(6, 3)).astype(np.float32), np.empty(3, np.float32)
+    made.reset(0)
+    wanted = [made.select_action(each) for each in seen]
+    made.reset(0)
+    for each, action in zip(seen, wanted):
+        buffer[:] = each
+        got = made.select_action(buffer)
+        np.testing.assert_array_equal(got, action)
+        got[:] = 99.0
+
+
+@pytest.mark.parametrize("seeds", [np.arange(2), torch.arange(2), range(2), [np.int64(0), 1]])
+def test_seeds_are_whole_numbers_of_any_kind(seeds):
+    made = policy()
+    made.reset([0, 1])
+    wanted = made.select_action(np.zeros((2, 3)))
+    made.reset(seeds)
+    np.testing.assert_array_equal(made.select_action(np.zeros((2, 3))), wanted)
+    made.reset(np.int64(1))
+    np.testing.assert_allclose(made.select_action(np.zeros(3)), wanted[1], atol=1e-6)
 
 
 def test_an_episode_does_not_depend_on_its_neighbours():
@@ -204,6 +246,22 @@ def test_actions_stay_within_limits_and_discrete_ones_on_their_levels():
     assert np.mean(done[:, 1] == (now[:, 0] > 0)) > 0.9
 
 
+def test_discrete_entries_follow_the_flow_without_its_noise():
+    demos = demonstrations()
+    demos.actions[:, 1] = demos.actions[:, 1] > 0
+    config = PolicyConfig(horizon=4, chunk=2, discrete=(1,))
+    for form in (config, replace(config, form="state", history=1)):
+        made, ends = policy(form, demos=demos), []
+        sample = made.model.sample
+        made.model.sample = lambda *a, kept=ends, draw=sample, **k: (
+            kept.append(draw(*a, **k)[:, 0, 1]),
+            draw(*a, **k),
+        )[1]
+        made.reset(range(50))
+        made.select_action(np.zeros((50, 3)))
+        assert float(ends[0][:, -1].std()) < 1e-4 < 1e-2 < float(ends[0][:, -2].std())  # after the first step
+
+
 def test_it_learns_to_follow():
     """Actions are a known function of what is seen: after training the policy computes it."""
     rng = np.random.default_rng(1)
@@ -247,6 +305,7 @@ def test_a_policy_travels(tmp_path):
         (np.zeros(4), r"shape \(1, 3\).*Got \(1, 4\)"),
         (np.zeros((2, 3)), r"1 episode.*Got \(2, 3\)"),
         (np.array([0.0, np.nan, 0.0]), r"finite. Got \[0, 1\]=nan"),
+        ({"state": np.zeros(3)}, "must be an array. Got arrays by name: state. Join them"),
     ],
 )
 def test_bad_observations(seen, words):
@@ -263,14 +322,35 @@ def test_bad_settings(tmp_path):
         action_paths(demonstrations(), np.zeros((3, 2)), PolicyConfig())
     with pytest.raises(ValueError, match="first_action` must name one entry"):
         action_paths(demonstrations(), np.zeros((26, 2)), PolicyConfig(first_action=(0, 7)))
-    with pytest.raises(ValueError, match="which takes 26 values"):
-        policy(PolicyConfig(horizon=4, chunk=2, discrete=(0,)))
+    for discrete, words in (((0,), "which takes 26 values"), ((5,), "some of the 2 entries.*Got 5"), ((-1,), "Got -1")):
+        with pytest.raises(ValueError, match=words):
+            action_paths(demonstrations(), np.zeros((26, 2)), PolicyConfig(discrete=discrete))  # before it is trained
+    with pytest.raises(ValueError, match=r"must be one array \(L, C\). Got arrays by name: state. Pass one"):
+        action_paths(demonstrations(), demonstrations().observations, PolicyConfig())
+    with pytest.raises(ValueError, match=r"Got no observation since `reset`\. Call `select_action`"):
+        policy().draw_plan()
     with pytest.raises(ValueError, match=r"holds no policy\.json"):
         SDEPolicy.from_pretrained(tmp_path)
     with pytest.raises(ValueError, match="at least one"):
         policy().reset([])
-    with pytest.raises(ValueError, match="sees one observation"):
+    with pytest.raises(ValueError, match=r"sees one observation: the state itself. Got history=2\."):
         PolicyConfig(form="state", history=2)
+    with pytest.raises(ValueError, match=r"Got chunk=8, horizon=4\."):
+        PolicyConfig(horizon=4)
+
+
+@pytest.mark.parametrize("other", [{"history": 4}, {"form": "chunk"}, {"form": "state", "history": 1}])
+def test_a_model_of_another_form_is_refused_before_it_acts(other, tmp_path):
+    made, demos = policy(), demonstrations()
+    with pytest.raises(
+        ValueError, match=r"with form=.*Got states of shape \(2,\) and 6 numbers as context. Pass the config"
+    ):
+        SDEPolicy.for_demonstrations(made.model, replace(made.config, **other), demos)
+    with pytest.raises(ValueError, match="Pass the config of its training"):
+        SDEPolicy.from_pretrained(made.save_pretrained(tmp_path), **other)
+    bare = build(SDE, Trajectories.from_arrays(np.zeros((2, 5, 2))).transitions(), seed=0)
+    with pytest.raises(ValueError, match="and 0 numbers as context"):
+        SDEPolicy.for_demonstrations(bare, made.config, demos)
 
 
 # One trunk for all fields

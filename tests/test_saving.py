@@ -208,6 +208,23 @@ def test_nets_of_the_users_own_are_asked_for_by_name(tmp_path):
         load(tmp_path, nets={"flow": OwnNet()})
 
 
+class Blind(OwnNet):
+    def forward(self, state):
+        return state[:, -1]
+
+
+def test_nets_of_another_form_are_refused_with_what_they_get():
+    data, net = problem()[1], OwnNet()
+    with pytest.raises(ValueError, match=r"`nets` must hold your nets by name.*Got a OwnNet"):
+        NeuralSDE.for_data(data, nets=net)
+    with pytest.raises(ValueError, match=r"`net` must be a config.*Got a OwnNet.*go into `nets`"):
+        NeuralSDE.for_data(data, net=net)
+    with pytest.raises(ValueError, match=r"'flow' must take a state \(2, 1, 2\) and a condition None. It says"):
+        NeuralSDE.for_data(data, nets={name: Blind() for name in own_nets()})
+    with pytest.raises(ValueError, match="Got one twice"):
+        NeuralSDE.for_data(data, nets=dict.fromkeys(own_nets(), net))
+
+
 def test_nets_that_share_a_tensor_can_be_saved(tmp_path):
     model = NeuralSDE.for_data(problem()[1], nets=own_nets(tied=True))
     model.save_pretrained(tmp_path)

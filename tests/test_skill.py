@@ -13,6 +13,7 @@ from neuralsde.config import MLPConfig, RectifiedFlowConfig
 from neuralsde.forecast import skill
 from neuralsde.forecast.futures import forecasts, futures
 from neuralsde.forecast.references import climatology, random_walk
+from neuralsde.forecast.report import score_table
 from neuralsde.forecast.skill import evaluate_forecasts, negative_log_likelihood, score_forecasts
 from neuralsde.models import build
 from toy_models import field_model
@@ -214,15 +215,36 @@ def test_references_do_not_see_the_path_they_forecast(rng):
     states = torch.stack([torch.arange(20.0), -torch.arange(20.0), 100 + 0 * torch.arange(20.0)])[..., None]
     data = nsde.Trajectories.from_arrays(states)
     lead = torch.tensor([[1.0, 3.0]] * 3, dtype=torch.float64)
-    start, path = torch.zeros(3, 1), torch.arange(3)
-    x = random_walk(data, start, path, lead, num_paths=50, rng=rng)[..., 0]
+    start, path, origin = torch.zeros(3, 1), torch.arange(3), torch.zeros(3, dtype=torch.float64)
+    x = random_walk(data, start, path, lead, origin=origin, num_paths=50, rng=rng)[..., 0]
     assert x.shape == (3, 50, 2)
     for p, others in enumerate(({-1.0, 0.0}, {1.0, 0.0}, {1.0, -1.0})):
         assert set(x[p, :, 0].tolist()) == others and set(x[p, :, 1].tolist()) == {3 * v for v in others}
-    y = climatology(data, path, num=3, num_paths=200, rng=rng)[..., 0]
+    y = climatology(data, path, origin=origin, num_paths=200, rng=rng)[..., 0]
     assert y[0].min() < 0 and (y[0] <= 0).logical_or(y[0] == 100).all() and y[2].max() < 100
-    alone = random_walk(data.select([0]), start[:1], path[:1], lead[:1], num_paths=5, rng=rng)
-    assert (alone[0, :, 1] == 3).all()  # one path has only itself
+
+
+def test_references_of_one_path_come_from_before_the_origin(rng):
+    steps = torch.where(torch.arange(40) < 20, 1.0, -1.0)
+    data = nsde.Trajectories.from_arrays(steps.cumsum(0)[None, :, None])  # up to 20, and down again
+    lead = torch.tensor([[1.0, 8.0]] * 3, dtype=torch.float64)
+    origin, path = torch.tensor([4.0, 12.0, 19.0], dtype=torch.float64), torch.zeros(3, dtype=torch.int64)
+    x = random_walk(data, torch.zeros(3, 1), path, lead, origin=origin, num_paths=50, rng=rng)[..., 0]
+    assert x[0].isnan().all() and x[1, :, 1].isnan().all()  # too few increments of that lead so far
+    assert (x[1, :, 0] == 1).all() and (x[2] == lead[2]).all()
+    y = climatology(data, path, origin=origin, num_paths=300, rng=rng)[..., 0]
+    assert y[0].isnan().all() and set(y[1].tolist()) == set(range(1, 14)) and set(y[2].tolist()) == set(range(1, 21))
+
+
+def test_forecasts_without_a_past_count_for_the_model_alone(np_rng):
+    line = nsde.Trajectories.from_arrays(np.linspace(0, 1, 60)[None, :, None] + 0.001 * np_rng.random((1, 60, 2)))
+    options = {"horizon": 3.0, "num_times": 3, "num_paths": 50}
+    scores = evaluate_forecasts(walk_model(), line, origins_per_path=19, **options)
+    climate = scores["references"]["climatology"]
+    assert 0 < climate["crps"]["n"] < scores["crps"]["n"] and climate["coverage"]["0.8"]["mean"] == 0  # all are higher
+    assert climate["skill"]["n"] == climate["crps"]["n"]
+    first = evaluate_forecasts(walk_model(), line, origins_per_path=1, **options | {"horizon": 55.0})
+    assert first["references"] == {} and "NLL" in score_table(first)
 
 
 def test_other_paths_may_serve_as_reference(np_rng):
@@ -237,13 +259,14 @@ def test_other_paths_may_serve_as_reference(np_rng):
 def test_leads_that_a_reference_does_not_have_are_those_of_its_steps(rng):
     data = nsde.Trajectories.from_arrays([np.array([[0.0], [2.0], [0.0], [2.0]])])
     lead = torch.tensor([[0.25, 100.0]], dtype=torch.float64)
-    x = random_walk(data, torch.zeros(1, 1), None, lead, num_paths=50, rng=rng)[0, ..., 0]
+    x = random_walk(data, torch.zeros(1, 1), None, lead, origin=lead[:, 0], num_paths=50, rng=rng)[0, ..., 0]
     assert set(x[:, 0].tolist()) == {-1.0, 1.0} and set(x[:, 1].tolist()) == {-20.0, 20.0}
 
 
 def test_the_random_walk_has_the_spread_of_the_increments_at_every_lead(np_rng, rng):
     data = walks(np_rng, 200)
     lead = torch.linspace(0.05, 4, 60, dtype=torch.float64)[None].repeat(200, 1)  # more leads than are collected
-    x = random_walk(data, torch.zeros(200, 2), torch.arange(200), lead, num_paths=20, rng=rng).flatten(0, 1)
+    options = {"origin": lead[:, 0], "num_paths": 20, "rng": rng}
+    x = random_walk(data, torch.zeros(200, 2), torch.arange(200), lead, **options).flatten(0, 1)
     for k in (0, 5, 20, 59):
         assert float(x[:, k].std(0).mean()) == pytest.approx(DIFFUSION * math.sqrt(lead[0, k]), rel=0.1)

@@ -116,7 +116,22 @@ def test_typed_columns_of_a_parquet_file(tmp_path):
     assert table.data.observed.tolist() == [[True, True, True], [False, False, True]]
     assert table.data.states[:, 2].tolist() == [1, 0]
     assert table.report.unused == {"when": "no numbers", "word": "no numbers"} and reasons(table) == {"no t": 1}
-    assert list(table.report.notes) == ["t was converted to UTC", "x: 1 infinite value(s), e.g. inf in line 2: missing"]
+    assert list(table.report.notes) == [
+        "t was converted to UTC",
+        "n: 1 empty cell(s), the first in line 2: missing",
+        "x: 1 infinite value(s), e.g. inf in line 2: missing",
+    ]
+
+
+def test_named_levels_of_the_index_of_a_parquet_file_are_columns(tmp_path):
+    frame = pd.DataFrame({"run": ["a", "a", "b", "b"], "t": [0, 1, 0, 2], "x": [1.0, 2, 3, 4]})
+    frame.set_index(["run", "t"]).to_parquet(tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet", id="run", time="t")
+    assert paths(table) == {"a": [[1], [2]], "b": [[3], [4]]} and table.data.times.tolist() == [0, 1, 0, 2]
+    frame.set_index("t", drop=False).to_parquet(tmp_path / "both.parquet")  # the column is there already
+    assert read_table(tmp_path / "both.parquet", id="run", time="t").data.times.tolist() == [0, 1, 0, 2]
+    frame.iloc[::-1].to_parquet(tmp_path / "plain.parquet")  # a nameless index is no column
+    assert read_table(tmp_path / "plain.parquet", id="run", time="t").columns == ("x",)
 
 
 # Stamps
@@ -145,6 +160,32 @@ def test_other_date_formats_are_refused_until_they_are_named(write):
     assert read_table(file, time="t", date_format="%d/%m/%Y %H:%M").data.times.tolist() == [0, 86400]
     compact = write("t,x\n20240229,1\n20240301,2\n")
     assert read_table(compact, time="t", date_format="%Y%m%d", time_unit="d").data.times.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("stamps", "date_format", "days"),
+    [
+        ([20240229, 20240301], "%Y%m%d", [0, 1]),
+        (pd.array([20240229, None, 20240301], dtype="Int64"), "%Y%m%d", [0, 1]),
+        ([20240229.0, np.nan, 20240301.0], "%Y%m%d", [0, 1]),
+        ([1012024, 10012024], "%d%m%Y", [0, 9]),  # numbers have no leading zeros
+        ([20240229120000500, 20240301120000500], "%Y%m%d%H%M%S%f", [0, 1]),
+    ],
+)
+def test_numbers_are_dates_where_a_format_says_so(stamps, date_format, days, tmp_path):
+    frame = pd.DataFrame({"t": stamps, "x": np.arange(float(len(stamps)))})
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet", time="t", date_format=date_format, time_unit="d")
+    assert table.data.times.tolist() == days and table.time.kind == "dates"
+
+
+def test_numbers_that_look_like_dates_are_pointed_out(write):
+    note = (
+        "t was read as numbers, but looks like dates, e.g. '20240229' in line 2: give date_format=\"%Y%m%d\" if it is"
+    )
+    assert note in read_table(write("t,x\n20240229,1\n20240301,2\n,3\n"), time="t").report.notes
+    for other in ("20240230", "20240229.5", "7"):  # no such day, a part of one, another number
+        assert "looks like" not in str(read_table(write(f"t,x\n{other},1\n20240301,2\n"), time="t").report)
 
 
 # What is left out
@@ -186,11 +227,13 @@ a,5,inf,6,1
     ]
     assert table.report.rows_read == 13 and table.report.rows_kept == 4
     assert table.data.times.tolist() == [0, 1, 5, 8]
-    np.testing.assert_allclose(table.data.states, [[1, 1], [2, 2], [2 + 6 * 4 / 7, 6], [8, 8]], rtol=1e-6)  # filled
+    assert table.data.states.tolist() == [[1, 1], [2, 2], [2, 6], [8, 8]]  # filled from the past
     assert table.data.observed.tolist() == [[True, True], [True, True], [False, True], [True, True]]
     assert list(table.report.notes) == [
+        "x: 1 empty cell(s), the first in line 8: missing",
         "x: 1 infinite value(s), e.g. 'inf' in line 14: missing",
         "y: 1 cell(s) without a number, e.g. 'oops' in line 8: missing",
+        "u: 1 empty cell(s), the first in line 9: missing",
         "1 row(s) earlier than the row before in their path: sorted by time",
         "1 row(s) differ from an earlier row of the same path and time: its values are kept",
         "1 path(s) too short: b",
@@ -271,7 +314,11 @@ def test_no_row_of_a_mess_is_lost(tmp_path_factory, seed):
         (CLEAN, {"columns": ["Run"]}, "Did you mean 'run'"),
         (CLEAN, {"columns": ["x", "t"], "time": "t"}, "'t' was named twice"),
         (CLEAN, {"columns": "x"}, "lists of names"),
-        (CLEAN, {"columns": ["run"]}, r"'run' must hold numbers\. Got text, e\.g\. 'a' in line 2\. Encode it"),
+        (
+            CLEAN,
+            {"columns": ["run"]},
+            r"'run' must hold numbers\. Got text, e\.g\. 'a' in line 2\. Encode it .*get_dummies",
+        ),
         (CLEAN, {"columns": ["x"], "context": ["run"]}, "'run' must hold numbers"),
         (CLEAN, {"time": "run"}, r"'run' must hold times"),
         (CLEAN, {"time_unit": "weeks"}, "`time_unit` must be one of us, ms, s, min, h, d"),

@@ -447,6 +447,13 @@ def test_timedeltas_and_dates_become_seconds():
         assert Trajectories.from_arrays([ramp(3)], [stamps]).times.tolist() == [0.0, 90.0, 100.0]
 
 
+def test_stamps_may_be_a_pandas_series_whatever_its_index():
+    pd = pytest.importorskip("pandas")
+    stamps = pd.Series([0.0, 1.0, 3.0], index=[7, 8, 9])
+    for times in (stamps, [stamps]):
+        assert Trajectories.from_arrays([ramp(3)], times).times.tolist() == [0.0, 1.0, 3.0]
+
+
 def test_a_lag_below_the_data_step_is_named():
     with pytest.raises(
         ValueError, match=r"`lag` is shorter than the time between observations. Got lag=0.1, gaps from 0.5"
@@ -476,3 +483,14 @@ def test_slots_may_be_spaced_otherwise_than_pairs():
         5.0,
     ]  # 4 only at the start of the path
     assert (batch.next - batch.history[:, 1]).unique().tolist() == [1.0]
+
+
+def test_the_later_part_of_a_path_keeps_the_time_since_its_beginning():
+    data = Trajectories.from_arrays(
+        [np.arange(10.0)[:, None], np.arange(8.0)[:, None]], [5 + np.arange(10), np.arange(8)]
+    )
+    early, late = data.split_in_time(0.3)
+    rows = late.transitions()[torch.arange(3)]
+    assert rows.time.tolist() == [7.0, 8.0, 6.0]
+    assert early.transitions()[torch.arange(1)].time.tolist() == [0.0]
+    assert late.select([1]).to("cpu").transitions()[torch.arange(1)].time.tolist() == [6.0]

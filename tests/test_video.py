@@ -233,6 +233,43 @@ def test_bad_settings(autoencoder, tmp_path):
         run(replace(recipe, model=replace(recipe.model, history=2)))
 
 
+def test_a_run_on_videos_of_ones_own_draws_futures_of_a_clip(tmp_path):
+    """Few and short: too few clips for a distance, and what could not be scored at all is refused before the training."""
+    pytest.importorskip("av", reason="PyAV is not installed")
+    from neuralsde.data.videos.decode import FrameSettings
+    from neuralsde.data.videos.folders import folder_clips
+    from neuralsde.data.videos.sharding import write_shards
+    from neuralsde.video_model import load_video_model
+    from video_files import lossless, pictures
+
+    for k in range(4):
+        film = lossless(tmp_path / "films" / f"{k}.mkv", pictures(8, seed=k), rate=10)
+    made = FrameSettings(size=(16, 16), fit="stretch")
+    write_shards(folder_clips(tmp_path / "films"), tmp_path / "shards", made, num_workers=0)
+    source = ClipsConfig(source=str(tmp_path / "shards"), length=6)
+    brief, small = replace(SHORT, steps=2), ConvConfig(down=4, latent=4, width=8, blocks=1)
+    frames, latents = RECIPES["collisions-autoencoder"](), RECIPES["collisions"]()
+    first = replace(frames, task=FramesConfig(clips=source), model=replace(frames.model, net=small), train=brief)
+    run(first, tmp_path / "autoencoder")
+    config = VideoConfig(clips=source, context=3, autoencoder=str(tmp_path / "autoencoder"))  # the folder of the run
+    second = replace(latents, task=config, model=replace(latents.model, net=UVIT, history=3), train=brief)
+    scores = run(second, tmp_path / "run").results
+    assert scores["num_clips"] == 1 and np.isfinite(scores["psnr"]) and not {"motion_distance", "spread"} & set(scores)
+    assert scores["note"].startswith("1 clip(s) are too few") and "--task.clips.stride 1" in scores["note"]
+
+    whole = load_video_model(tmp_path / "run")
+    assert whole.settings == made and whole.fps == pytest.approx(10)
+    assert whole.futures(whole.read(film), num_frames=2, num_paths=1).frames.shape == (1, 2, 3, 16, 16)
+
+    long = replace(source, length=9)
+    for each in (replace(first, task=FramesConfig(clips=long)), replace(second, task=replace(config, clips=long))):
+        with pytest.raises(
+            ValueError, match=r"no clips of 9 frames to score, of the part `test`.*--task\.clips\.length"
+        ):
+            run(each, tmp_path / f"refused-{each.name}")
+        assert not (tmp_path / f"refused-{each.name}" / "checkpoints").exists()
+
+
 def test_clips_of_a_folder_of_videos(tmp_path):
     """Shards give the same windows, with the stamps of the files, spread over the part when fewer are asked for."""
     pytest.importorskip("av", reason="PyAV is not installed")

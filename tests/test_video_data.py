@@ -148,10 +148,43 @@ def test_rounded_stamps_are_no_variable_rate(tmp_path):
     np.testing.assert_allclose(video.times, np.arange(20) / 30, atol=1e-3)
 
 
-def test_a_film_that_begins_late(tmp_path):
+@pytest.mark.parametrize(("name", "codec"), [("a.mp4", "libx264"), ("a.mkv", "libx264"), ("a.webm", "libvpx")])
+def test_a_film_that_begins_late(name, codec, tmp_path):
     stamps = 5000 + 40 * np.arange(10)
-    video = read_video(write_film(tmp_path / "a.mp4", pictures(10), stamps=stamps), FrameSettings())
-    np.testing.assert_allclose(video.times, stamps / 1000)
+    file = write_film(tmp_path / name, pictures(10), codec, stamps=stamps)
+    np.testing.assert_allclose(read_video(file, FrameSettings()).times, stamps / 1000)
+    np.testing.assert_allclose(read_video(unsized(file), FrameSettings()).times, stamps / 1000)  # as far as times tell
+
+
+def unsized(file):
+    """A Matroska file as live recordings write it, which do not know how long they will be."""
+    data = file.read_bytes()
+    place = data.find(b"\x18\x53\x80\x67") + 4
+    if place > 4:
+        file.write_bytes(data[:place] + b"\x01" + b"\xff" * 7 + data[place + 8 :])
+    return file
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "options"),
+    [
+        ("a.mp4", "libx264", {"movflags": "faststart"}),
+        ("b.mp4", "libx264", {}),
+        ("a.mkv", "libx264", {}),
+        ("a.webm", "libvpx", {}),
+    ],
+)
+def test_a_last_picture_that_is_held_long(name, codec, options, tmp_path):
+    stamps = 100 * np.arange(10)
+    file = write_film(tmp_path / name, pictures(10), codec, stamps=stamps, container_options=options, hold=2.0)
+    with av.open(str(file)) as container:
+        assert container.duration > 2.5e6
+    np.testing.assert_allclose(read_video(file, FrameSettings()).times, stamps / 1000)
+    data = file.read_bytes()
+    for share in (0.5, 0.7, 0.9):
+        file.write_bytes(data[: int(share * len(data))])
+        with pytest.raises(BadVideo):
+            read_video(file)
 
 
 def test_a_film_whose_beginning_was_edited_away(tmp_path):
@@ -348,6 +381,19 @@ def test_a_folder_with_folders_and_zips(tmp_path):
     assert report.files_read == len(found) and sorted(p.name for p in tmp_path.iterdir()) == [
         "in"
     ]  # nothing was unpacked
+
+
+def test_copies_of_a_video_stay_on_one_side(tmp_path):
+    for k in range(6):
+        write_film(tmp_path / f"{k}.mp4", pictures(3, seed=k))
+    alone = {clip.name: clip.splits["random"] for clip in folder_clips(tmp_path)}
+    for k in range(6):
+        (tmp_path / f"{k} copy.mp4").write_bytes((tmp_path / f"{k}.mp4").read_bytes())
+    clips = {clip.name: clip for clip in folder_clips(tmp_path)}
+    assert set(alone.values()) == {"train", "validation", "test"} and len(clips) == 12
+    for k in range(6):
+        one, other = clips[f"{k}.mp4"], clips[f"{k} copy.mp4"]
+        assert one.group == other.group and one.splits == other.splits
 
 
 def test_bad_places(tmp_path):

@@ -335,6 +335,7 @@ def test_copies_of_one_file(films, tmp_path):
     shards = write(tmp_path / "in", tmp_path / "s", shard_bytes=1)
     assert len(shards) == 3
     np.testing.assert_array_equal(shards.video(0)[0], shards.video(2)[0])
+    assert "- used, but b/x.mkv, c/x.mkv is a copy of a/x.mkv" in str(shards.report)
 
 
 # What is wrong or stale

@@ -28,8 +28,9 @@ def write_film(
     aspect=None,
     options=None,
     container_options=None,
+    hold=None,
 ):
-    """Frames (T, height, width, 3 or 4) into a file; `stamps` in milliseconds."""
+    """Frames (T, height, width, 3 or 4) into a file; `stamps` in milliseconds; the last is held for `hold` seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w", options=container_options or {}) as container:
         stream = container.add_stream(codec, rate=rate)
@@ -40,13 +41,16 @@ def write_film(
         if stamps is not None:
             stream.codec_context.time_base = Fraction(1, 1000)
         container.start_encoding()
+        packets = []
         for k, picture in enumerate(frames):
             frame = av.VideoFrame.from_ndarray(picture, format="rgba" if picture.shape[-1] == 4 else "rgb24")
             if stamps is not None:
                 frame.pts, frame.time_base = int(stamps[k]), Fraction(1, 1000)
-            container.mux(stream.encode(frame))
-        if len(frames):
-            container.mux(stream.encode(None))
+            packets += stream.encode(frame)
+        packets += stream.encode(None) if len(frames) else []
+        if hold is not None:
+            packets[-1].duration = round(hold / packets[-1].time_base)
+        container.mux(packets)
     return path
 
 

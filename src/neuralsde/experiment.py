@@ -24,6 +24,7 @@ from neuralsde.records import save_yaml, to_dict
 from neuralsde.sequence import SequenceModel
 from neuralsde.tasks import branching, frames, known_sdes, pusht, video
 from neuralsde.train import fit
+from neuralsde.video_model import save_video_model
 
 TASKS: dict[type, Any] = {
     BranchingConfig: branching,
@@ -33,7 +34,7 @@ TASKS: dict[type, Any] = {
     VideoConfig: video,
 }
 """Modules with `data(config, seed)`, `assess(model, config, seed=…)` and, if a model is to act, `policy(model, config)`, or, if
-training does not end it, `finish(model, data)`."""
+training does not end it, `finish(model, data)`, or, if it is to draw futures of clips, `frames_by(config)`."""
 NUM_KEPT = 200
 """Scored paths kept in the run folder."""
 
@@ -101,7 +102,10 @@ def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *
     seconds = time.perf_counter() - began
     if hasattr(task, "finish"):
         model = task.finish(model, data)
-    if folder is not None:
+    if folder is not None and hasattr(task, "frames_by"):
+        autoencoder, settings = task.frames_by(experiment.task)
+        save_video_model(folder / "model", model, autoencoder, settings=settings)
+    elif folder is not None:
         kept = task.policy(model, experiment.task) if hasattr(task, "policy") else model
         kept.save_pretrained(folder / "model")
     scores, paths = evaluate(model, experiment)

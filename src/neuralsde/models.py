@@ -6,6 +6,7 @@ import json
 import math
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,7 @@ STATISTICS_FROM = 200_000
 """Transitions from which units and bounds are computed."""
 
 
-def build(
-    config: ModelConfig, data: Transitions, *, nets: dict[str, nn.Module] | None = None, seed: int = 0
-) -> SequenceModel:
+def build(config: ModelConfig, data: Transitions, *, nets: Any = None, seed: int = 0) -> SequenceModel:
     """A model for `data`: units and bounds from it, nets from the config or the caller's own.
 
     Weights depend on `seed` alone.
@@ -91,11 +90,13 @@ def build(
     return model
 
 
-def _assemble(
-    config: ModelConfig, shape: tuple[int, ...], context_size: int, nets: dict[str, nn.Module] | None, seed: int
-) -> SequenceModel:
+def _assemble(config: ModelConfig, shape: tuple[int, ...], context_size: int, nets: Any, seed: int) -> SequenceModel:
     cls = _class_of(config)
     own_nets = nets is not None
+    if own_nets and not isinstance(nets, Mapping):
+        raise ValueError(
+            f"`nets` must hold your nets by name: {{'flow': …, 'diffusion': …}}. Got a {type(nets).__name__}."
+        )
     if nets is None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -131,6 +132,11 @@ def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dic
         size += EMBEDDING + math.prod(shape)
     if isinstance(config.net, ImageConfig) and not isinstance(config, NeuralSDEConfig):
         raise ValueError(f"An ImageConfig is a net of a NeuralSDE. Got it in a {type(config).__name__}.")
+    if type(config.net) not in NETS:
+        raise ValueError(
+            f"`net` must be a config such as MLPConfig(width=64). Got a {type(config.net).__name__}. "
+            "Modules of your own go into `nets`."
+        )
     net: Any = NETS[type(config.net)]
     slots = config.history
     if isinstance(config, NextStateConfig) and getattr(net, "takes_target", False):  # as one more slot
@@ -156,9 +162,17 @@ def _check_nets(model: SequenceModel) -> None:
     state = torch.zeros(2, model.config.history, *model.scale.shape)
     size = model.scale.context_size + model.config.time_input
     condition = torch.zeros(2, size) if size else None
+    if len(set(model.nets.values())) < len(model.nets):
+        raise ValueError(
+            "`nets` must hold a net of its own for each name: what they learn must not mix. Got one twice."
+        )
     for name, net in model.nets.items():
-        with torch.no_grad(), evaluating(net):
-            got = tuple(net(state.to(next(net.parameters(), state).device), condition).shape)
+        what = f"a state {tuple(state.shape)} and a condition {None if condition is None else (2, size)}"
+        try:
+            with torch.no_grad(), evaluating(net):
+                got = tuple(net(state.to(next(net.parameters(), state).device), condition).shape)
+        except (TypeError, RuntimeError) as error:
+            raise ValueError(f"The net {name!r} must take {what}. It says: {error}") from error
         wanted = (2, *([len(model.config.parts)] if model.config.shared else []), *model.scale.shape)
         if got != wanted:
             raise ValueError(f"The net {name!r} must map a state {tuple(state.shape)} to {wanted}. Got {got}.")

@@ -9,8 +9,9 @@ drawn in, a run can be resumed or continued from a step number alone, and nothin
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 import torch
@@ -63,11 +64,15 @@ class Noise:
         self.keys = keys
 
     @classmethod
-    def draw(cls, rng: torch.Generator | None, num: int, device: torch.device | str = "cpu") -> Noise:
-        """Draw `num` keys from `rng` (from the operating system's entropy when it is None)."""
+    def draw(cls, rng: Any, num: int, device: torch.device | str = "cpu") -> Noise:
+        """Draw `num` keys from `rng` or from that seed (from the operating system's entropy when it is None)."""
         if rng is None:
             rng = torch.Generator()
             rng.seed()
+        elif isinstance(rng, SupportsIndex):
+            rng = torch.Generator().manual_seed(operator.index(rng))
+        if not isinstance(rng, torch.Generator):
+            raise ValueError(f"`rng` must be a seed or a torch.Generator. Got {rng!r}. Pass rng=0, say.")
         keys = torch.randint(-(2**63), 2**63 - 1, (num,), generator=rng, dtype=torch.int64, device=rng.device)
         return cls(keys.to(device))
 

@@ -57,7 +57,7 @@ def action_paths(demonstrations: Demonstrations, observations: Any, config: Poli
     rows = demonstrations.rows_around(1, config.horizon)
     plans = actions[torch.from_numpy(rows)]
     starts = torch.from_numpy(demonstrations.starts)
-    plans[starts, 0] = _first_actions(seen[starts], actions, config)
+    plans[starts, 0] = _first_actions(seen[starts], actions[starts], config)
     num = len(plans)
     if config.form == "state":
         whole = torch.cat([seen.float(), plans[:, 0]], dim=1)
@@ -79,7 +79,7 @@ def action_paths(demonstrations: Demonstrations, observations: Any, config: Poli
 
 
 def _first_actions(observations: Tensor, actions: Tensor, config: PolicyConfig) -> Tensor:
-    """What stands for the action before the first."""
+    """What stands for the action before the first; `observations` and `actions` are those of the first instants."""
     if not config.first_action:
         return actions.mean(0).expand(len(observations), -1)
     if len(config.first_action) != actions.shape[1] or max(config.first_action) >= observations.shape[1]:
@@ -171,7 +171,7 @@ class SDEPolicy:
             model,
             config,
             limits=limits or (actions.min(0), actions.max(0)),
-            default_action=actions.mean(0),
+            default_action=actions[demonstrations.starts].mean(0),  # what comes later would tell it that it is late
             levels=_levels(demonstrations, config),
             observation=observation,
         )
@@ -233,6 +233,8 @@ class SDEPolicy:
         num = max(1, round(self.config.chunk * dt / self.control_dt))
         times = [dt + self.control_dt * k for k in range(num)]  # in the data, one step after the previous action
         keys = self.keys.child(self.num_plans)
+        if self.levels:
+            keys = _Still(keys.keys, [k - self.num_actions for k in self.levels])
         self.num_plans += 1
         context = None if self.config.form == "state" else self._context()
         if self.config.form != "chunk":
@@ -311,6 +313,22 @@ class SDEPolicy:
             observation=record["observation"],
             control_dt=control_dt,
         )
+
+
+class _Still(Noise):
+    """Noise that leaves some last entries alone: a discrete one, once noisy, is rounded to and fro."""
+
+    def __init__(self, keys: Tensor, entries: Sequence[int]) -> None:
+        super().__init__(keys)
+        self.entries = list(entries)
+
+    def __getitem__(self, rows: slice) -> _Still:
+        return _Still(self.keys[rows], self.entries)
+
+    def normal(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+        z = super().normal(step, shape, stream=stream)
+        z[..., self.entries] = 0.0
+        return z
 
 
 def _at(values: Sequence[np.ndarray], places: Sequence[float]) -> list[np.ndarray]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import torch
 from jaxtyping import Bool, Float
@@ -187,7 +187,7 @@ class SequenceModel(nn.Module, ABC):
         context: Any = None,
         num_paths: int = 1,
         sampler: Sampler | None = None,
-        rng: torch.Generator | Noise | None = None,
+        rng: torch.Generator | Noise | SupportsIndex | None = None,
         chunk: int | None = None,
     ) -> Float[Tensor, "B N T *S"]:
         """Draw `num_paths` futures of each state.
@@ -199,7 +199,8 @@ class SequenceModel(nn.Module, ABC):
             context: (B, C), or (B, T, C) for a context that holds from each output time to the next.
             num_paths: paths per state.
             sampler: replaces `model.sampler` for this call.
-            rng: source of the path keys, or the keys themselves, one per path; None draws new ones.
+            rng: a seed, the source of the path keys, or the keys themselves, one per path; None draws new ones. torch's
+                own seed has no part in it.
             chunk: paths integrated at once; None bounds the memory.
         """
         sampler = sampler or self.sampler

@@ -35,6 +35,7 @@ class Trajectories:
         observed: Bool[Tensor, "L *S"] | None = None,
         names: tuple[str, ...] | None = None,
         context_rows: Int[Tensor, "L K"] | None = None,
+        begin: Float[Tensor, " P"] | None = None,
     ) -> None:
         """Use `from_arrays`; this takes what was checked there.
 
@@ -50,6 +51,8 @@ class Trajectories:
         self.context_rows = context_rows
         self.names = names
         """Of the features, where they have any."""
+        self.begin = times[lengths.cumsum(0) - lengths] if begin is None else begin
+        """When each path began: before its first observation, where this is the later part of a path."""
 
     @classmethod
     def from_arrays(
@@ -183,24 +186,24 @@ class Trajectories:
 
     def to(self, device: torch.device | str) -> Trajectories:
         """The same paths on another device."""
-        parts = (self.states, self.times, self.lengths, self.context, self.observed, self.context_rows)
-        *moved, rows = (None if part is None else part.to(device) for part in parts)
-        return Trajectories(*moved, names=self.names, context_rows=rows)  # type: ignore[arg-type]
+        parts = (self.states, self.times, self.lengths, self.context, self.observed, self.context_rows, self.begin)
+        *moved, rows, begin = (None if part is None else part.to(device) for part in parts)
+        return Trajectories(*moved, names=self.names, context_rows=rows, begin=begin)  # type: ignore[arg-type]
 
     def select(self, paths: Sequence[int]) -> Trajectories:
         """The given paths."""
         chosen = torch.as_tensor(paths, device=self.lengths.device)
         first = (self.lengths.cumsum(0) - self.lengths)[chosen]
-        return self._cut(first, self.lengths[chosen])
+        return self._cut(first, self.lengths[chosen], self.begin[chosen])
 
-    def _cut(self, first: Tensor, lengths: Tensor) -> Trajectories:
+    def _cut(self, first: Tensor, lengths: Tensor, begin: Tensor) -> Trajectories:
         """Paths of these lengths from these rows on."""
         shift = first - (lengths.cumsum(0) - lengths)
         rows = torch.arange(int(lengths.sum()), device=lengths.device) + torch.repeat_interleave(shift, lengths)
         observed = None if self.observed is None else self.observed[rows]
         shared = None if self.context_rows is None else self.context_rows[rows]
         context = self.context if self.context is None or shared is not None else self.context[rows]
-        return Trajectories(self.states[rows], self.times[rows], lengths, context, observed, self.names, shared)
+        return Trajectories(self.states[rows], self.times[rows], lengths, context, observed, self.names, shared, begin)
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple[Trajectories, Trajectories]:
         """Split by path: the rest, and `fraction` of the paths (at least one), chosen by `seed`."""
@@ -224,7 +227,8 @@ class Trajectories:
                 f"{int(self.lengths.min())} observations. Use longer paths, or split by path."
             )
         first = self.lengths.cumsum(0) - self.lengths
-        return self._cut(first, self.lengths - late), self._cut(first + self.lengths - late, late)
+        early = self.lengths - late
+        return self._cut(first, early, self.begin), self._cut(first + early, late, self.begin)
 
     def transitions(self, *, lag: Lag = None, history: int = 1, spacing: Lag = None) -> Transitions:
         """All pairs of states to learn from.

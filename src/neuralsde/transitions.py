@@ -186,7 +186,7 @@ def pair_up(data: Trajectories, lag: Lag, history: int, spacing: Lag) -> Transit
     stacked = None if dense else torch.stack([s[start] for s in reversed(slots)] + [after], dim=1)
     several = isinstance(lag, Iterable)
     step = float((data.times[after] - data.times[start])[: _first_count(found)].median()) if several else None
-    return Transitions(data, start, stacked, path[start], data.times[first[start]], lags if several else lag, step)
+    return Transitions(data, start, stacked, path[start], data.begin[path[start]], lags if several else lag, step)
 
 
 def _first_count(found: list[tuple[Tensor, Tensor]]) -> int:

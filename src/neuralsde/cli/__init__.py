@@ -16,7 +16,7 @@ from neuralsde.cli.data import Data
 from neuralsde.cli.demo import Demo
 from neuralsde.cli.evaluate import Evaluate
 from neuralsde.cli.fit import Fit
-from neuralsde.cli.forecast import Forecast
+from neuralsde.cli.forecast import Forecast, refuse_videos
 from neuralsde.cli.options import given, refuse
 from neuralsde.cli.sample import Sample
 from neuralsde.config import Experiment
@@ -135,6 +135,9 @@ class Plot:
         from neuralsde.experiment import load_run
         from neuralsde.tasks import branching
 
+        if self.num_paths < 1:
+            raise ValueError(f"`--num-paths` must be at least 1. Got {self.num_paths}.")
+        refuse_videos(self.run_dir)
         model, experiment = load_run(self.run_dir)
         if not hasattr(experiment.task, "density"):
             raise ValueError(f"`nsde plot` draws runs of the branching task. {self.run_dir} holds {experiment.name}.")

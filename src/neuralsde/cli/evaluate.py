@@ -16,11 +16,16 @@ from neuralsde.cli.episodes import Episodes, policy_folder
 from neuralsde.cli.forecast import DEFAULT_STEPS, TableOptions, load_model, refuse_videos
 from neuralsde.cli.options import given, refuse
 from neuralsde.data.series import Series
-from neuralsde.forecast.report import save_figures, score_table
+from neuralsde.forecast.report import save_figures, score_table, show_time
 
 if TYPE_CHECKING:
     from neuralsde.data.tables import Table
 
+FORECASTS = {
+    *("horizon", "num_times", "origins_per_path", "output"),
+    *(field.name for field in dataclasses.fields(TableOptions)),
+}
+"""Options of tables alone."""
 ENOUGH_FORECASTS = 100
 """Forecasts that are scored, where it was not said how many."""
 
@@ -65,10 +70,15 @@ class Evaluate(TableOptions):
         from neuralsde.experiment import evaluate, load_run
 
         refuse_videos(self.model)
+        if Series.load(self.model) is not None:
+            raise ValueError(f"{self.model} was fitted on a table. Give one to score it on: --data FILE.")
+        refuse(given(self, FORECASTS), "this is for a table. Give one with --data, or leave it out.")
         model, experiment = load_run(self.model)
         task = experiment.task
         if hasattr(task, "num_paths"):
             task = dataclasses.replace(task, num_paths=1_000 if self.num_paths is None else self.num_paths)
+        else:
+            refuse(given(self, {"num_paths"}), f"the task of {experiment.name} has no such setting. Leave it out.")
         train = dataclasses.replace(experiment.train, seed=self.seed)
         print(json.dumps(evaluate(model, dataclasses.replace(experiment, task=task, train=train))[0], indent=1))
 
@@ -92,6 +102,7 @@ class Evaluate(TableOptions):
             num_paths=200 if self.num_paths is None else self.num_paths,
             origins_per_path=origins if self.origins_per_path is None else self.origins_per_path,
             seed=self.seed,
+            hold_context=True,  # as `nsde forecast` has to
         )
         nll = negative_log_likelihood(model, data)
         scores: dict[str, Any] = {"nll": nll} | score_forecasts(made, data, seed=self.seed)
@@ -107,9 +118,16 @@ class Evaluate(TableOptions):
 def _warn_of_training_data(file: Path, table: Table, model_folder: Path) -> None:
     """Scores on what a model was trained on flatter it."""
     series = Series.load(model_folder)
-    if series is None or series.file != file.name or set(table.ids) <= set(series.holdout_ids):
+    if series is None or series.file != file.name:
         return
     remedy = ""
-    if series.holdout_ids and series.holdout_from is None:
+    if series.holdout_from is not None:
+        begin = series.holdout_from - table.time.since(series.time_origin)
+        if float(table.data.times.min()) >= begin - 1e-12 * abs(series.holdout_from):  # dates are rounded
+            return
+        remedy = f" Held out was its end: score a table that begins at {show_time(table, begin)}."
+    elif series.holdout_ids:
+        if set(table.ids) <= set(series.holdout_ids):
+            return
         remedy = f" Held out were: --ids {' '.join(series.holdout_ids)}"
     print(f"! The model was trained on a table of this name: scores on what it has seen flatter it.{remedy}")

@@ -82,6 +82,8 @@ class Fit:
         folder = self.output or Path("runs") / named.name.split(".")[0]
         if not self.resume and any((folder / name).exists() for name in ("checkpoints", "autoencoder/checkpoints")):
             raise ValueError(f"{folder} already holds a run. Pass --resume to go on with it, or another --output.")
+        if not self.data.exists():
+            raise ValueError(f"There is no file or folder {self.data}.")
         if is_video(self.data):
             refuse(given(self, TABLES), f"this is for tables. {self.data} is taken for videos.")
             fit_videos(self, folder)
@@ -152,6 +154,7 @@ class Fit:
         if config.transition == "moments" and len(known.columns) > MAX_DIMENSIONS:
             print(f"{len(known.columns)} features are too many for transition='moments': the Euler density it is.\n")
             config = dataclasses.replace(config, transition="euler")
+        _refuse_unread(config)
         model = build(config, known.data.transitions(lag=lag, history=config.history), seed=self.train.seed)
         if held_out is not None:
             try:
@@ -172,12 +175,30 @@ class Fit:
             context=table.context,
             time_unit=self.time_unit,
             date_format=self.date_format,
+            separator=self.separator,
+            decimal=self.decimal,
             time_kind=table.time.kind,
             time_origin=table.time.origin,
             time_last=float(table.data.times.max()),
             holdout_ids=() if held_out is None else held_out.ids,
             holdout_from=None if whole or held_out is None else float(held_out.data.times[0]),
         )
+
+
+def _refuse_unread(config: NeuralSDEConfig) -> None:
+    """Settings of losses that the training does not have."""
+    log = not config.by_likelihood and config.flow_loss == "log"
+    options = {
+        "flow_loss": (not config.by_likelihood, "--transition euler"),
+        "delta": (log, "--transition euler --flow-loss log"),
+        "diffusion_loss": (config.transition == "euler", "--transition euler"),
+        "interpolation": (config.start_probability < 1, "--tau uniform"),
+    }
+    for name, (read, remedy) in options.items():
+        flags = [] if read else given(config, {name})
+        settings = f"--transition {config.transition} --tau {config.tau}"
+        settings += f" --flow-loss {config.flow_loss}" if name == "delta" else ""
+        refuse(flags, f"nothing reads it with {settings}. Leave it out, or give {remedy}.")
 
 
 def _hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table | None, str]:

@@ -17,7 +17,7 @@ from neuralsde.config import NeuralSDEConfig
 from neuralsde.data.describe import Description
 from neuralsde.data.tables import Table
 from neuralsde.forecast.futures import forecasts
-from neuralsde.forecast.report import save_figures, score_table
+from neuralsde.forecast.report import half_width, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
 from neuralsde.records import RunError, to_dict
 from neuralsde.sequence import SequenceModel
@@ -49,7 +49,8 @@ class HeldOut:
         nll, lines = self.values["nll"], [f"Held out: {self.words}.", ""]
         if nll is None:
             return lines
-        interval = "" if nll["ci95"] is None else f" ± {nll['ci95']:.2g}"
+        half = half_width(nll)
+        interval = "" if half is None else f" ± {half:.2g}"
         text, brownian = f"Log-likelihood per observation: {-nll['mean']:.4g}{interval}", self.values["brownian_nll"]
         if brownian is None:
             return [*lines, f"{text}.", ""]
@@ -66,15 +67,13 @@ def score(model: SequenceModel, known: Table, held_out: Table, words: str, folde
     """Score the model on what was held out, and draw figures into `folder` where matplotlib is there."""
     values: dict[str, Any] = {"nll": None, "brownian_nll": None}
     data = held_out.data
-    with suppress(
-        ValueError
-    ):  # no feature is observed at two consecutive observations: there is no likelihood to add up
+    with suppress(ValueError):  # the model is trained and saved: the report goes without
         values["nll"] = negative_log_likelihood(model, data)
         values["brownian_nll"] = brownian_nll(known.data, data)
     horizon = min(HORIZON * model.scale.step, 0.5 * float(data.durations.max()))
     per_path = math.ceil(NUM_FORECASTS / len(data))
     try:
-        made = forecasts(model, data, horizon=horizon, origins_per_path=per_path)
+        made = forecasts(model, data, horizon=horizon, origins_per_path=per_path, hold_context=True)
         values |= score_forecasts(made, data, reference=known.data)
     except (ValueError, RunError) as error:  # the model is trained and saved: the report says what it cannot do
         return HeldOut(words, values, f"No forecasts were scored: {error}")
@@ -83,15 +82,19 @@ def score(model: SequenceModel, known: Table, held_out: Table, words: str, folde
 
 
 def brownian_nll(train: Trajectories, held_out: Trajectories) -> float | None:
-    """Mean of -log p of a held-out observation under dx = m dt + s dw, fitted to the training steps; None where s is 0."""
+    """Mean of -log p of a held-out observation under dx = m dt + s dw, fitted to the training steps.
+
+    None where s is 0, or not known because training saw no step of a feature that has some held out.
+    """
     dx, dt, seen = _steps(train)
-    mean = (dx * seen).sum(0) / (dt * seen).sum(0)
+    mean = (dx * seen).sum(0) / (dt * seen).sum(0)  # NaN without steps
     variance = ((dx - mean * dt) ** 2 / dt * seen).sum(0) / seen.sum(0)
-    if bool((variance <= 1e-10 * (dx**2 / dt).mean(0)).any()):
-        return None
+    still = variance <= 1e-10 * (dx**2 / dt).mean(0)
     dx, dt, seen = _steps(held_out)
+    if bool((still | (variance.isnan() & (seen.sum(0) > 0))).any()):
+        return None
     terms = 0.5 * (dx - mean * dt) ** 2 / (variance * dt) + 0.5 * torch.log(2 * math.pi * variance * dt)
-    return float((terms * seen).sum(1).mean())
+    return float(terms.where(seen > 0, 0.0).sum(1).mean())
 
 
 def _steps(data: Trajectories) -> tuple[Tensor, Tensor, Tensor]:
@@ -163,7 +166,7 @@ def losses(metrics: Path) -> list[str]:
     )
     names = [k for k in shown[-1] if k not in ("step", "lr", "steps_per_second")]
     lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    lines += [f"| {r['step']} | {' | '.join(f'{r.get(k, math.nan):.4g}' for k in names)} |" for r in shown]
+    lines += [f"| {r['step']} | {' | '.join(f'{r[k]:.4g}' if k in r else '–' for k in names)} |" for r in shown]
     name = "val_likelihood" if "val_likelihood" in full[-1] else "val_diffusion"
     likelihood = [(r[name], r["step"]) for r in full if name in r]
     if likelihood and likelihood[-1][0] > min(likelihood)[0] + 0.02:

@@ -297,10 +297,9 @@ def _load_autoencoder(folder: str) -> Autoencoder:
     """Of a folder of `save_pretrained`, of a run, or of a model of videos."""
     from neuralsde.autoencoder import Autoencoder
     from neuralsde.models import load
+    from neuralsde.tasks.frames import autoencoder_folder
 
-    place = Path(folder)
-    inner = [place / "model" / "autoencoder", place / "autoencoder" / "model", place / "autoencoder", place / "model"]
-    found = load(next((where for where in inner if (where / "config.json").is_file()), place))
+    found = load(autoencoder_folder(folder))
     if not isinstance(found, Autoencoder):
         raise ValueError(f"{folder} holds a {found.kind}, not an Autoencoder. Leave out --autoencoder to train one.")
     return found

@@ -38,6 +38,10 @@ class TableOptions:
     """Unit of dates and durations."""
     date_format: str | None = None
     """How dates are written that are not ISO, as for strptime."""
+    separator: str | None = None
+    """Between the columns of a CSV, if it is not to be found out."""
+    decimal: Literal[".", ","] | None = None
+    """Decimal sign in a CSV, if it is not to be found out."""
     ids: tuple[str, ...] = ()
     """Only these paths."""
 
@@ -47,10 +51,12 @@ class TableOptions:
 
         series = Series.load(model_folder)
         options: dict[str, Any] = {}
-        for name in ("id", "time", "columns", "context", "time_unit", "date_format"):
+        for name in ("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal"):
             options[name] = getattr(self, name) or (series and getattr(series, name))
         table = read_table(file, **{name: value for name, value in options.items() if value})
         print(table.report)
+        if series is not None:
+            _check_time(table, series, told=self.time_unit is not None)
         wanted = (math.prod(model.scale.shape), model.scale.context_size)
         if (len(table.columns), len(table.context)) != wanted:
             raise ValueError(
@@ -58,6 +64,21 @@ class TableOptions:
                 f"{', '.join(table.context) or 'no context'}. Name them with --columns and --context."
             )
         return _only(table, self.ids) if self.ids else table
+
+
+def _check_time(table: Table, series: Series, *, told: bool) -> None:
+    """Refuse stamps whose unit cannot be that of the training; `told`: the user has said the unit of dates."""
+    counted = ("dates", "durations")  # in a unit; other times are plain numbers
+    if (table.time.kind in counted) == (series.time_kind in counted) or (told and table.time.kind in counted):
+        return
+    words = {"order": "rows 1 apart"} | {kind: f"{kind} in {series.time_unit}" for kind in counted}
+    remedy = "Say in which unit it was trained, e.g. --time-unit h"
+    if table.time.kind == "numbers":
+        remedy = "Write them as dates, with --date-format where they are not ISO"
+    raise ValueError(
+        f"The model was trained on {words.get(series.time_kind, 'numbers')} as time. Got {table.time.kind} in "
+        f"{table.time.column!r} of {table.report.file}. {remedy}, or name another column with --time."
+    )
 
 
 def _only(table: Table, ids: tuple[str, ...]) -> Table:
@@ -83,7 +104,8 @@ def refuse_videos(folder: Path) -> None:
 
     if video_folder(folder) is not None:
         raise ValueError(
-            f"{folder} holds a model of videos: report.md in its run has its scores. Draw with `nsde sample {folder} CLIP`."
+            f"{folder} holds a model of videos: report.md or results.json in its run has its scores. "
+            f"Draw with `nsde sample {folder} CLIP`."
         )
 
 

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 
 NUM_PATHS = 100
-STATES = {
-    *("stop", "start", "data", "start_context", "start_time", "num_times"),
-    *(field.name for field in dataclasses.fields(TableOptions)),
-}
+TABLES = {field.name for field in dataclasses.fields(TableOptions)}
+"""Options of --data alone."""
+STATES = {"stop", "start", "data", "start_context", "start_time", "num_times", *TABLES}
 """Options of paths of numbers alone."""
 
 
@@ -92,11 +91,17 @@ class Sample(TableOptions):
             raise ValueError(f"`--output` must end in .npz or .csv. Got {output}.")
         if bool(self.start) == (self.data is not None):
             raise ValueError("Give either --start, the first state, or --data, a table to go on from.")
+        if self.data is None:
+            refuse(given(self, TABLES), "this is for a table. Give one with --data, in place of --start.")
+        else:
+            why = "this goes with --start. A table has times and context of its own: leave it out."
+            refuse(given(self, {"start_time", "start_context"}), why)
         if self.num_times < 2:
             raise ValueError(f"`--num-times` must be at least 2. Got {self.num_times}.")
         model = load_model(self.model)
         changes: dict[str, Any] = {k: v for k, v in (("substeps", self.substeps), ("pull", self.pull)) if v is not None}
-        sampler = dataclasses.replace(model.sampler, **changes)
+        usual = model.sampler if self.data is None else model.forecast_sampler  # a table holds measurements
+        sampler = dataclasses.replace(usual, **changes)
         drawn = (
             self._from_state(model, sampler, self.stop)
             if self.data is None

@@ -22,7 +22,8 @@ class PolicyConfig:
     chunk: int = 8
     """Actions carried out before it plans anew."""
     first_action: tuple[int, ...] = ()
-    """Entries of the observation that stand for the action before the first; empty: none of them, the data's mean action."""
+    """Entries of the observation that stand for the action before the first; empty: none of them, the mean of the
+    episodes' first actions."""
     discrete: tuple[int, ...] = ()
     """Entries of the action that take few values (a gripper): they are put to the nearest one seen in the data."""
 

@@ -88,7 +88,7 @@ def as_times(times: Any, dt: float | None, lengths: list[int]) -> list[np.ndarra
     if dt is not None:
         raise ValueError(f"`times` and `dt` were both given. Got {dt=}. Pass one of them.")
     shared = isinstance(times, (np.ndarray, Tensor)) and times.ndim == 1 and times.dtype != object
-    if not shared and len(times) and np.ndim(times[0]) == 0:
+    if not shared and len(times) and np.ndim(next(iter(times))) == 0:  # times[0] of a pandas Series is a label
         shared = True
     rows = [np.asarray(times)] * len(lengths) if shared else [np.asarray(t) for t in times]
     if len(rows) != len(lengths):

@@ -69,11 +69,13 @@ def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, de
     if file.suffix not in (".parquet", ".pq"):
         raise ValueError(f"A table must end in .csv, .tsv, .txt (also .gz) or .parquet. Got {file.name}. Convert it.")
     try:
-        frame = pd.read_parquet(file).reset_index(drop=True)
+        frame = pd.read_parquet(file)
     except ImportError:
         raise ValueError("Parquet files need pyarrow: pip install 'neuralsde[data]'.") from None
     except Exception as error:  # pyarrow's own errors
         raise ValueError(f"{file} is not a parquet file ({error}).") from None
+    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    frame = (frame.reset_index(level=named) if named else frame).reset_index(drop=True)
     return Cells(file.name, {str(name): frame[name] for name in frame.columns}, np.arange(1, len(frame) + 1))
 
 

@@ -40,8 +40,8 @@ def as_stamps(column: pd.Series) -> np.ndarray:
 def parse_stamps(column: pd.Series, *, date_format: str | None = None) -> np.ndarray:
     """Stamps as float64, datetime64 (UTC) or timedelta64; what cannot be read is NaN or NaT.
 
-    Text is read as numbers where half of it or more are numbers, else as dates: ISO, or as `date_format` (strptime) says.
-    Dates without a zone are taken as UTC.
+    Text is read as numbers where half of it or more are numbers, else as dates: ISO, or as `date_format` (strptime) says,
+    which numbers follow too. Dates without a zone are taken as UTC.
     """
     import pandas as pd
 
@@ -50,12 +50,28 @@ def parse_stamps(column: pd.Series, *, date_format: str | None = None) -> np.nda
         return column.to_numpy()
     if kind.is_datetime64_any_dtype(column):
         return (column.dt.tz_convert(None) if column.dt.tz is not None else column).to_numpy()
-    numbers = pd.to_numeric(column, errors="coerce")
-    text_as_numbers = date_format is None and numbers.notna().sum() >= 0.5 * max(1, column.notna().sum())
-    if kind.is_numeric_dtype(column) or text_as_numbers:
-        return numbers.to_numpy(dtype=np.float64, na_value=np.nan)
+    if date_format is None:
+        numbers = pd.to_numeric(column, errors="coerce")
+        if kind.is_numeric_dtype(column) or numbers.notna().sum() >= 0.5 * max(1, column.notna().sum()):
+            return numbers.to_numpy(dtype=np.float64, na_value=np.nan)
+    elif kind.is_numeric_dtype(column):
+        width = len(pd.Timestamp(0).strftime(date_format.replace("%f", "")))  # numbers have lost their leading zeros
+        column = column.astype(object).map(lambda v: _digits(v).zfill(width), na_action="ignore")
     dates = pd.to_datetime(column, errors="coerce", utc=True, format=date_format or "ISO8601")
     return dates.dt.tz_convert(None).to_numpy()
+
+
+def _digits(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def look_like_days(stamps: np.ndarray) -> bool:
+    """Whether all these numbers read as days since 1900, written as 20240131."""
+    import pandas as pd
+
+    if not len(stamps) or not ((stamps == stamps.round()) & (stamps >= 19000101) & (stamps <= 21001231)).all():
+        return False
+    return bool(pd.to_datetime(stamps.astype(np.int64).astype(str), format="%Y%m%d", errors="coerce").notna().all())
 
 
 def in_paths(path: np.ndarray, stamps: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -52,6 +52,14 @@ class Feature:
     """Share of its entries that were not observed."""
     still: float
     """Share of its steps, observed at both ends, that are zero."""
+    num_missing: int = 0
+    """The number of entries that were not observed."""
+
+    @property
+    def shown_missing(self) -> str:
+        """Their share, or their number where the share would read as nothing."""
+        share = f"{100 * self.missing:5.1f} %"
+        return f"{self.num_missing:7,}" if self.num_missing and share == "  0.0 %" else share
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ class Description:
         ]
         for f in self.features[:SHOWN]:
             numbers = " ".join(f"{v:11.5g}" for v in (f.low, f.high, f.mean, f.std))
-            lines.append(f"{f.name:{width}}  {numbers}  {100 * f.missing:5.1f} % {100 * f.still:5.1f} %")
+            lines.append(f"{f.name:{width}}  {numbers}  {f.shown_missing} {100 * f.still:5.1f} %")
         if len(self.features) > SHOWN:
             lines.append(f"… and {len(self.features) - SHOWN} more features")
         return "\n".join([*lines, *(f"! {warning}" for warning in self.warnings)])
@@ -133,7 +141,8 @@ def describe(data: Trajectories) -> Description:
 def _summary(name: str, x: np.ndarray, inner: np.ndarray) -> Feature:
     """Of entries x (L, K), NaN where not observed."""
     if np.isnan(x).all():
-        return Feature(name, *[math.nan] * 4, missing=1.0, still=0.0)
+        nan = math.nan
+        return Feature(name, nan, nan, nan, nan, missing=1.0, still=0.0, num_missing=x.size)
     steps = np.diff(x, axis=0)[inner]
     known = ~np.isnan(steps)
     return Feature(
@@ -144,6 +153,7 @@ def _summary(name: str, x: np.ndarray, inner: np.ndarray) -> Feature:
         std=float(np.nanstd(x)),
         missing=float(np.isnan(x).mean()),
         still=float((steps[known] == 0).mean()) if known.any() else 0.0,
+        num_missing=int(np.isnan(x).sum()),
     )
 
 

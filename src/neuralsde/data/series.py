@@ -30,6 +30,10 @@ class Series:
     """Unit of dates and durations."""
     date_format: str | None = None
     """How dates are written, where it is not ISO."""
+    separator: str | None = None
+    """Between the columns of a CSV, where it was told."""
+    decimal: Literal[".", ","] | None = None
+    """Decimal sign in a CSV, where it was told."""
     time_kind: Literal["order", "numbers", "dates", "durations"]
     """What the stamps were."""
     time_origin: str | None = None

@@ -16,7 +16,7 @@ import numpy as np
 
 from neuralsde.data.arrays import LARGEST
 from neuralsde.data.cells import Cells, as_numbers, check_names, is_missing, read_cells
-from neuralsde.data.columns import in_paths, parse_stamps
+from neuralsde.data.columns import in_paths, look_like_days, parse_stamps
 from neuralsde.trajectories import Trajectories
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -40,6 +40,13 @@ class TimeAxis:
         ticks = round(1e6 * SECONDS[self.unit] * time)
         text = str(np.datetime64(self.origin.removesuffix("Z"), "us") + np.timedelta64(ticks, "us"))
         return text.removesuffix(".000000") + "Z"
+
+    def since(self, origin: str | None) -> float:
+        """Time 0 in the time of an axis with another origin; 0 where there are no dates."""
+        if origin is None or self.origin is None or self.unit is None:
+            return 0.0
+        first, zero = (np.datetime64(date.removesuffix("Z"), "us") for date in (self.origin, origin))
+        return float((first - zero) / np.timedelta64(1, "us")) * 1e-6 / SECONDS[self.unit]
 
 
 @dataclass(frozen=True)
@@ -259,6 +266,12 @@ class _Rows:
             self.drop(unread, f"{column} is no time, e.g. {self.example(column, unread)}")
         self._note_zones(column, ~missing & ~unread)
         if stamps.dtype.kind == "f":
+            read = ~missing & ~unread
+            if look_like_days(stamps[read]):
+                self.notes.append(
+                    f"{column} was read as numbers, but looks like dates, e.g. {self.example(column, read)}: give date_format="
+                    '"%Y%m%d" if it is'
+                )
             return stamps, TimeAxis(column, "numbers")
         step = np.timedelta64(round(1e6 * SECONDS[unit]), "us")
         if stamps.dtype.kind == "m":
@@ -308,13 +321,17 @@ class _Rows:
         values, text = self._read(column)
         if text.sum() > np.isfinite(values).sum():
             raise ValueError(
-                f"The column {column!r} must hold numbers. Got text, e.g. {self.example(column, text)}. Encode it as numbers, "
-                "or leave it out."
+                f"The column {column!r} must hold numbers. Got text, e.g. {self.example(column, text)}. Encode it as numbers "
+                "(pandas.get_dummies makes a column of each word), or leave it out."
             )
         if text.any():
             self.notes.append(
                 f"{column}: {text.sum()} cell(s) without a number, e.g. {self.example(column, text)}: missing"
             )
+        empty = np.isnan(values) & ~text & self.left
+        if empty.any():
+            first = self.cells.line[int(np.argmax(empty))]
+            self.notes.append(f"{column}: {empty.sum()} empty cell(s), the first in line {first}: missing")
         endless = np.isinf(values)
         if endless.any():
             self.notes.append(

@@ -1,7 +1,7 @@
 """Forecasts from observed states: of what is known, for scores, and of what is not.
 
 A forecast starts from an *origin*, an observation with the history that the model asks for. Nothing that was observed
-after the origin enters it, except the context, which is exogenous and taken to be known ahead.
+after the origin enters it, except the context where it is taken to be known ahead.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def forecasts(
     sampler: Sampler | None = None,
     seed: int = 0,
     batch_size: int = 32,
+    hold_context: bool = False,
 ) -> Forecasts:
     """Forecast what was observed, at the stamps of the observations.
 
@@ -64,6 +65,7 @@ def forecasts(
         sampler: replaces `model.forecast_sampler`, which draws measurements where the model learned their noise.
         seed: of the samples, which are the same whatever `batch_size`.
         batch_size: origins that are sampled at once.
+        hold_context: keep the context of the origin, as `futures` does, where what follows is not known ahead.
     """
     _check(horizon, num_times=num_times, origins_per_path=origins_per_path, batch_size=batch_size)
     data = _for_model(model, data)
@@ -84,16 +86,17 @@ def forecasts(
     target = origins.row[:, None] + offset
 
     # A context that changes must be read at every observation, also at those that are not asked for
-    drawn, end = (offset, known) if data.context is None else _evenly(count, int(count.max()))
+    changes = data.context is not None and not hold_context
+    drawn, end = _evenly(count, int(count.max())) if changes else (offset, known)
     rows = torch.cat([origins.row[:, None], origins.row[:, None] + drawn], dim=1)
     late = (~end).cumsum(1) * model.scale.step  # padding goes on, step by step, after the horizon
     times = data.times[rows]
     times[:, 1:] += late
-    context = data.context_at(rows)
+    context = data.context_at(rows if changes else origins.row)
     history = data.states[origins.slots]
     since = times - origins.path_start[:, None]
     samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)
-    if data.context is not None:
+    if changes:
         index = (offset - 1)[:, None].reshape(len(offset), 1, -1, *[1] * len(data.shape))
         samples = samples.gather(2, index.expand(-1, num_paths, -1, *data.shape))
         times = times.gather(1, torch.cat([torch.zeros_like(offset[:, :1]), offset], dim=1))
@@ -186,7 +189,7 @@ def _origins(model: SequenceModel, data: Trajectories) -> _Origins:
     last = data.lengths.cumsum(0)[path] - 1
     row = torch.arange(len(path)) - path
     longer = torch.minimum(row, last)
-    extended = Trajectories(data.states[longer], data.times[longer] + (row > last), lengths)
+    extended = Trajectories(data.states[longer], data.times[longer] + (row > last), lengths, begin=data.begin)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of paths that are too short: callers say which they leave out
         pairs = extended.transitions(history=model.config.history, spacing=model.lag)

@@ -2,13 +2,15 @@
 
 The random walk adds to the present state an increment that the data took over the same lead; the climatology draws a
 state of the data whatever the present one is. A model that does not beat both has learned nothing of use. The data
-may be the paths that are forecast: each is then served by the others, so that no path is forecast from its own future.
+may be the paths that are forecast: each is then served by the others, and a single one by what it did before the
+forecast, so that no path is forecast from its own future. Where a single path has done too little yet, samples are NaN.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,16 +32,18 @@ def random_walk(
     path: Int[Tensor, " B"] | None,
     lead: Float[Tensor, "B T"],
     *,
+    origin: Float[Tensor, " B"],
     num_paths: int,
     rng: torch.Generator,
 ) -> Float[Tensor, "B N T *S"]:
-    """Present states plus increments of the data over the same lead; `path` None where the data are other paths."""
+    """States at the times `origin` plus increments over the same lead; `path` None where the data are other paths."""
     samples = start[:, None, None].repeat(1, num_paths, lead.shape[1], *[1] * (start.ndim - 1))
     for typical, chosen in _groups(lead):
-        increments, dt, owner = _increments(data, typical)
+        increments, dt, owner, end = _increments(data, typical)
         increments = increments * _aside((typical / dt).sqrt().to(increments.dtype), increments)
         row, column = chosen.nonzero().unbind(1)
-        drawn = increments[_draw(owner, None if path is None else path[row], len(row), num_paths, rng)]
+        source = _Pool(increments, owner, end)
+        drawn = source.draw(None if path is None else path[row], origin[row], num_paths, rng)
         samples[row, :, column] += drawn * _aside((lead[chosen] / typical).sqrt().to(drawn.dtype), drawn)
     return samples
 
@@ -48,13 +52,13 @@ def climatology(
     data: Trajectories,
     path: Int[Tensor, " B"] | None,
     *,
-    num: int,
+    origin: Float[Tensor, " B"],
     num_paths: int,
     rng: torch.Generator,
 ) -> Float[Tensor, "B N *S"]:
-    """States of the data, whenever they were seen, for each of `num` forecasts."""
+    """States of the data for each forecast, whenever they were seen; `path` and `origin` as in `random_walk`."""
     rows = _pool(_complete(data))
-    return data.states[rows][_draw(_owners(data)[rows], path, num, num_paths, rng)]
+    return _Pool(data.states[rows], _owners(data)[rows], data.times[rows]).draw(path, origin, num_paths, rng)
 
 
 def _aside(factor: Float[Tensor, " K"], values: Tensor) -> Tensor:
@@ -79,8 +83,8 @@ def _groups(lead: Float[Tensor, "B T"]) -> Iterator[tuple[float, Bool[Tensor, "B
 
 def _increments(
     data: Trajectories, lead: float
-) -> tuple[Float[Tensor, "K *S"], Float[Tensor, " K"], Int[Tensor, " K"]]:
-    """Increments over about this lead, the time each took, and the path it is from."""
+) -> tuple[Float[Tensor, "K *S"], Float[Tensor, " K"], Int[Tensor, " K"], Float[Tensor, " K"]]:
+    """Increments over about this lead, the time each took, the path it is from, and when it ended."""
     filled = Trajectories(data.states, data.times, data.lengths)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # paths shorter than the lead add nothing
@@ -93,7 +97,8 @@ def _increments(
     complete = _complete(data)
     rows = _pool(near, complete[pairs.start] & complete[after])
     begin, end = pairs.start[rows], after[rows]
-    return data.states[end] - data.states[begin], data.times[end] - data.times[begin], pairs.path[rows]
+    took = data.times[end] - data.times[begin]
+    return data.states[end] - data.states[begin], took, pairs.path[rows], data.times[end]
 
 
 def _owners(data: Trajectories) -> Int[Tensor, " L"]:
@@ -116,15 +121,30 @@ def _pool(*wishes: Bool[Tensor, " K"]) -> Int[Tensor, " P"]:
     return rows[torch.arange(num) * len(rows) // num]
 
 
-def _draw(
-    owner: Int[Tensor, " P"], path: Int[Tensor, " B"] | None, num: int, num_paths: int, rng: torch.Generator
-) -> Int[Tensor, "B N"]:
-    """Places in a pool, `num_paths` for each of `num` rows; of other paths than its own, if there are any."""
-    if path is None:
-        return torch.randint(len(owner), (num, num_paths), generator=rng)
-    parts = []
-    for own in path.split(1_000):
-        other = (owner[None] != own[:, None]).double()
-        other[other.sum(1) == 0] = 1.0
-        parts.append(torch.multinomial(other, num_paths, replacement=True, generator=rng))
-    return torch.cat(parts)
+@dataclass(frozen=True)
+class _Pool:
+    """States or increments to draw from."""
+
+    values: Float[Tensor, "P *S"]
+    owner: Int[Tensor, " P"]
+    """The path of each."""
+    end: Float[Tensor, " P"]
+    """When it was known."""
+
+    def draw(
+        self, path: Int[Tensor, " B"] | None, origin: Float[Tensor, " B"], num_paths: int, rng: torch.Generator
+    ) -> Float[Tensor, "B N *S"]:
+        """Some for each forecast: of other paths than its own or, where there are none, of its own past."""
+        if path is None:
+            return self.values[torch.randint(len(self.owner), (len(origin), num_paths), generator=rng)]
+        parts = []
+        for own, now in zip(path.split(1_000), origin.split(1_000)):
+            usable = self.owner != own[:, None]
+            alone = ~usable.any(1)
+            usable[alone] = self.end <= now[alone, None]
+            few = alone & (usable.sum(1) < FEW)
+            usable[few] = True  # to have something to draw
+            drawn = self.values[torch.multinomial(usable.double(), num_paths, replacement=True, generator=rng)]
+            drawn[few] = torch.nan
+            parts.append(drawn)
+        return torch.cat(parts)

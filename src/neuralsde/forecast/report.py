@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MAX_FANS, MAX_ROWS = 3, 6
 """Forecasts and features in a fan chart."""
 
+FEWEST = 3
+"""Paths from which on intervals are shown: with two, a 95 % interval is 9 standard deviations wide to each side."""
 ENOUGH = 0.1
 """Half of the interval of a coverage from which on it says little."""
 
@@ -25,14 +27,16 @@ def score_table(scores: dict[str, Any]) -> str:
     """The scores in words and aligned columns."""
     laws = {"model": scores, **scores["references"]}
     unit = {"path": "paths", "origin": "forecasts of the one path"}[scores["independent"]]
+    few = scores["crps"]["num_groups"] < FEWEST
     lines = [
         f"{scores['num_origins']} forecasts from {scores['num_series']} path(s), up to {scores['horizon']:.4g} ahead, "
-        f"{scores['num_paths']} samples each; ± is a 95 % interval over {unit}.",
+        f"{scores['num_paths']} samples each; "
+        + (f"too few {unit} for intervals." if few else f"± is a 95 % interval over {unit}."),
         "",
         f"{'':24}" + "".join(f"{name.replace('_', ' '):>20}" for name in laws),
     ]
     rows = {
-        "NLL per observation": [scores["nll"], None, None],
+        "NLL per observation": [scores["nll"], *(None for _ in scores["references"])],
         "CRPS": [law["crps"] for law in laws.values()],
         "energy score": [law["energy_score"] for law in laws.values()],
         "RMSE of the mean": [law["rmse"] for law in laws.values()],
@@ -58,19 +62,25 @@ def show_score(value: dict[str, Any] | None) -> str:
     """A mean and its interval with the digits that the interval leaves."""
     if value is None or value["mean"] is None:
         return "–"
-    mean, half = value["mean"], value["ci95"]
+    mean, half = value["mean"], half_width(value)
     size = half if half else abs(mean)
     digits = 3 if size == 0 else min(8, max(0, 1 - math.floor(math.log10(size))))
     return f"{mean:.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
 
 
+def half_width(value: dict[str, Any]) -> float | None:
+    """Half of the interval of a mean; None where it is over too few to say anything."""
+    return None if value.get("num_groups", FEWEST) < FEWEST else value["ci95"]
+
+
 def verdict(scores: dict[str, Any]) -> list[str]:
     """What the numbers say, in two sentences."""
     at = scores["coverage"]["0.8"]
-    off, half = at["mean"] - 0.8, math.inf if at["ci95"] is None else at["ci95"]
+    shown = half_width(at)
+    off, half = at["mean"] - 0.8, math.inf if shown is None else shown
     fits = "no sign of miscalibration" if half <= ENOUGH else "too few to tell whether that is right"
     kind = fits if abs(off) <= half else "too narrow" if off < 0 else "too wide"
-    margin = "" if at["ci95"] is None else f" ± {100 * half:.0f}"
+    margin = "" if shown is None else f" ± {100 * half:.0f}"
     lines = [f"80 % intervals hold {100 * at['mean']:.0f}{margin} % of the truths: {kind}."]
     for name, law in scores["references"].items():
         skill = law["skill"]

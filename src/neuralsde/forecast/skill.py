@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -54,6 +55,7 @@ def evaluate_forecasts(
     sampler: Sampler | None = None,
     seed: int = 0,
     batch_size: int = 32,
+    hold_context: bool = False,
     reference: Trajectories | None = None,
 ) -> dict[str, Any]:
     """Scores of a model on paths that it was not trained on, as plain numbers; `forecasts` has the arguments.
@@ -70,16 +72,20 @@ def evaluate_forecasts(
         sampler=sampler,
         seed=seed,
         batch_size=batch_size,
+        hold_context=hold_context,
     )
     return {"nll": negative_log_likelihood(model, data)} | score_forecasts(made, data, reference=reference, seed=seed)
 
 
 def negative_log_likelihood(model: SequenceModel, data: Trajectories) -> dict[str, Any] | None:
-    """Of each observation given those before, in raw units; None where the model has no likelihood."""
+    """Of each observation given those before, in raw units; None where the model has no likelihood, or none follows another."""
     own = type(model).transition_log_prob is not SequenceModel.transition_log_prob
     if not own or not getattr(model.config, "diffusion", True):
         return None
-    path = data.transitions(history=model.config.history, spacing=model.lag).path.cpu()
+    try:
+        path = data.transitions(history=model.config.history, spacing=model.lag).path.cpu()
+    except ValueError:  # no feature is observed at two consecutive observations: there is no likelihood to add up
+        return None
     num = torch.bincount(path, minlength=len(data))
     each = -model.log_prob(data).cpu().double() / num
     return mean_ci(each[path], path)
@@ -88,7 +94,11 @@ def negative_log_likelihood(model: SequenceModel, data: Trajectories) -> dict[st
 def score_forecasts(
     made: Forecasts, data: Trajectories, *, reference: Trajectories | None = None, seed: int = 0
 ) -> dict[str, Any]:
-    """Scores of forecasts of `data`, and those of the random walk and the climatology for the same observations."""
+    """Scores of forecasts of `data`, and those of the random walk and the climatology for the same observations.
+
+    Without a `reference` these draw from the other paths; of a single one, from before the forecast, and forecasts with
+    too little before them count in the scores of the model alone. A reference that has no forecast left is left out.
+    """
     data = data.to("cpu")
     rng = torch.Generator().manual_seed(seed)
     if not bool(made.mask.any()):
@@ -98,15 +108,19 @@ def score_forecasts(
     pool, path = (data, made.path) if reference is None else (reference.to("cpu"), None)
     known = made.mask.flatten(2).any(2)
     lead = made.lead.where(known, made.lead[known].min())  # padding may lie beyond the end of every path
-    walk = random_walk(pool, made.start, path, lead, num_paths=num_paths, rng=rng)
-    marginal = climatology(pool, path, num=len(made.path), num_paths=num_paths, rng=rng)
-    marginal = marginal[:, :, None].expand_as(made.samples)
+    drawn: dict[str, Any] = {"origin": made.origin, "num_paths": num_paths, "rng": rng}
+    walk = random_walk(pool, made.start, path, lead, **drawn)
+    marginal = climatology(pool, path, **drawn)[:, :, None].expand_as(made.samples)
 
     own, own_crps = scorer.scores(made.samples)
     references = {}
     for name, samples in (("random_walk", walk), ("climatology", marginal)):
-        scores, values = scorer.scores(samples)
-        references[name] = scores | {"skill": _skill(own_crps, values, scorer.groups)}
+        there = made.mask & ~samples.isnan().any(1)  # a single path has a past to draw from only later on
+        if bool(there.any()):
+            scores, values = _Scorer(replace(made, mask=there), data).scores(samples)
+            references[name] = scores | {
+                "skill": _skill(own_crps.where(~values.isnan(), torch.nan), values, scorer.groups)
+            }
     return {
         "horizon": float(lead.max()),
         "num_paths": num_paths,

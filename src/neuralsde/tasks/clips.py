@@ -18,6 +18,7 @@ from torch import Tensor
 
 from neuralsde.config.collisions import Split
 from neuralsde.config.video import ClipsConfig
+from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.data.videos.shards import VideoShards, Windows
 from neuralsde.files import replacing, writable_folder
 from neuralsde.metrics.forecast import mean_ci
@@ -91,6 +92,24 @@ def content(config: ClipsConfig) -> object:
 def has_part(config: ClipsConfig, part: Split) -> bool:
     """Whether there are clips of a part; a folder may have been split in two."""
     return config.source == "collisions" or any(part in shards.parts(config.way) for shards in _folders(config))
+
+
+def check_part(config: ClipsConfig, part: Split) -> None:
+    """Refuse clips without this part: what is to be scored must be there before the training."""
+    if config.source == "collisions":
+        return
+    try:
+        _places(config, part, 1)
+    except ValueError as error:
+        raise ValueError(
+            f"There are no clips of {config.length} frames to score, of the part `{part}` of {config.source}: {error} "
+            "--task.clips.length shortens clips; `nsde data videos` splits a folder of at least three videos."
+        ) from None
+
+
+def frame_settings(config: ClipsConfig) -> FrameSettings | None:
+    """How frames were made from pictures; None where there were no pictures."""
+    return None if config.source == "collisions" else _folders(config)[0].settings
 
 
 def _folders(config: ClipsConfig) -> list[VideoShards]:

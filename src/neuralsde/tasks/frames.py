@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,12 +10,20 @@ import torch
 from neuralsde.autoencoder import Autoencoder
 from neuralsde.config import FramesConfig
 from neuralsde.sequence import SequenceModel
-from neuralsde.tasks.clips import device, quality, read_clips, read_groups, shown
+from neuralsde.tasks.clips import check_part, device, quality, read_clips, read_groups, shown
 from neuralsde.trajectories import Trajectories
+
+
+def autoencoder_folder(folder: str) -> Path:
+    """Where the autoencoder lies: in a folder of `save_pretrained`, of a run, or of a model of videos."""
+    place = Path(folder)
+    inner = [place / "model" / "autoencoder", place / "autoencoder" / "model", place / "autoencoder", place / "model"]
+    return next((where for where in inner if (where / "config.json").is_file()), place)
 
 
 def data(config: FramesConfig, seed: int = 0) -> Trajectories:
     """All frames as one path: each is the end of a transition, which is all that an autoencoder sees of it."""
+    check_part(config.clips, "test")
     clips = read_clips(config.clips, "train", -(-config.num_frames // config.clips.length))[0]
     frames = shown(clips.flatten(0, 1)[: config.num_frames].to(device()))
     times = torch.arange(len(frames), dtype=torch.float64, device=frames.device)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from torch import Tensor
 from neuralsde.autoencoder import Autoencoder
 from neuralsde.config import ClipsConfig, Sampler, VideoConfig, VideoVariant
 from neuralsde.config.collisions import Split
+from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.metrics.frechet import frechet_distance, frechet_floor, motion_features
 from neuralsde.models import load
 from neuralsde.noise import Noise
@@ -29,8 +29,10 @@ from neuralsde.sequence import SequenceModel, evaluating
 from neuralsde.solvers import Diverged
 from neuralsde.tasks.between import cubic, cubic_at, straight
 from neuralsde.tasks.clips import (
+    check_part,
     content,
     device,
+    frame_settings,
     has_part,
     kept,
     quality,
@@ -39,11 +41,14 @@ from neuralsde.tasks.clips import (
     read_times,
     shown,
 )
+from neuralsde.tasks.frames import autoencoder_folder
 from neuralsde.trajectories import Trajectories
 
 STARTS_FROM_HISTORY = True
 """The model's `history` is the context."""
 DISTANCE = "Fréchet distance on latent motion"
+FEWEST = 4
+"""Clips below which there is no distance, whose floor halves them, and no spread by quarters."""
 NUM_RESAMPLES = 40
 """Of the clips, for the interval of a distance."""
 VALIDATION_SIZE = 8_192
@@ -52,12 +57,13 @@ VALIDATION_SIZE = 8_192
 
 @lru_cache(maxsize=4)
 def _autoencoder(folder: str) -> Autoencoder:
-    if not Path(folder).is_dir():
+    place = autoencoder_folder(folder)
+    if not place.is_dir():
         raise ValueError(
             f"{folder} is not there: video is learned in the latents of an autoencoder. Train one (nsde train "
             "collisions-autoencoder), or name yours: --task.autoencoder FOLDER."
         )
-    found = load(folder)
+    found = load(place)
     if not isinstance(found, Autoencoder):
         raise ValueError(
             f"{folder} holds a {found.kind}, not an Autoencoder. Train one: nsde train collisions-autoencoder."
@@ -71,14 +77,21 @@ def encode_clips(autoencoder: Autoencoder, frames: Tensor) -> Float[Tensor, "N T
     return torch.cat([autoencoder.encode(shown(x.flatten(0, 1).to(place))).unflatten(0, x.shape[:2]) for x in parts])
 
 
+def frames_by(config: VideoConfig) -> tuple[Autoencoder, FrameSettings | None]:
+    """What a model of latents needs to draw futures of any clip: frames to latents and back, and pictures to frames."""
+    return _autoencoder(config.autoencoder), frame_settings(config.clips)
+
+
 def data(config: VideoConfig, seed: int = 0) -> Trajectories:
     """The latents of the training clips, at their true times."""
+    for variant in (VideoVariant(name=""), *config.variants):
+        check_part(replace(config.clips, length=variant.length or config.clips.length), variant.part or config.part)
     return _paths(config, "train")
 
 
 def _paths(config: VideoConfig, part: Split) -> Trajectories:
     autoencoder = _autoencoder(config.autoencoder)
-    weights = hashlib.sha256((Path(config.autoencoder) / "model.safetensors").read_bytes()).hexdigest()
+    weights = hashlib.sha256((autoencoder_folder(config.autoencoder) / "model.safetensors").read_bytes()).hexdigest()
     key = (weights, content(config.clips), part)
     latents = kept("latents", key, lambda: encode_clips(autoencoder, read_clips(config.clips, part)[0])).to(device())
     num, length = latents.shape[:2]
@@ -261,7 +274,7 @@ def _scores(model: SequenceModel, config: VideoConfig, variant: VideoVariant, se
         found |= _references(truth)
     if variant.keep:
         found |= _by_clip(frames, truth)
-    if num_paths > 1:
+    if num_paths > 1 and len(images) >= FEWEST:
         found |= _spread(images, truth.future)
     return found
 
@@ -293,7 +306,9 @@ def _between(rate: int, num: int) -> list[int]:
 
 
 def _distance(drawn: Float[Tensor, "N F K h w"], truth: _Truth) -> dict[str, Any]:
-    """Between the motion of drawn and true latents, with half the width of its interval."""
+    """Between the motion of drawn and true latents, with half the width of its interval; of too few clips none."""
+    if len(drawn) < FEWEST:
+        return {}
     sets = (motion_features(x, context="out") for x in (drawn, truth.latents))
     one, two = (replace(x, values=x.values.cpu()) for x in sets)
     rng = torch.Generator().manual_seed(0)
@@ -308,10 +323,13 @@ def _references(truth: _Truth) -> dict[str, Any]:
     future, still = truth.future, truth.given[:, -1:].expand_as(truth.latents)
     copy = quality(truth.known[:, None].expand_as(future), future, truth.groups)[0] | _distance(still, truth)
     ceiling = quality(truth.decode(truth.latents), future, truth.groups)[0]
+    named = {f"copy: {k}": v for k, v in copy.items()} | {f"decoder: {k}": v for k, v in ceiling.items()}
+    if len(future) < FEWEST:
+        few = f"{len(future)} clip(s) are too few for distances and spreads, which need {FEWEST}: --task.clips.stride 1 gives more."
+        return named | {"note": few}
     features = motion_features(truth.latents, context="out")
     rng = torch.Generator().manual_seed(0)
     floor = frechet_floor(replace(features, values=features.values.cpu()), name=DISTANCE, rng=rng, min_samples=2)
-    named = {f"copy: {k}": v for k, v in copy.items()} | {f"decoder: {k}": v for k, v in ceiling.items()}
     return named | {"motion_distance_floor": floor.value}
 
 

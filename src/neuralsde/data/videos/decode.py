@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neuralsde.data.videos.ends import check_end, first_and_last
 from neuralsde.data.videos.report import BadVideo
 
 FORMATS = "avi,mov,mp4,matroska,webm,gif"
@@ -223,7 +224,7 @@ class VideoFile(Pictures):
                 yield times[k], lambda frame=frame: self._pixels(frame)
             if not times:
                 raise BadVideo("holds no frame")
-            _check_end(container, stream, times, self.file)
+            check_end(container, stream, times, self.file)
 
     def _look(self, frame: Any, k: int) -> None:
         """The form of a frame."""
@@ -294,7 +295,7 @@ def _open(file: Path | bytes) -> Any:
     except (av.FFmpegError, OSError, ValueError, RuntimeError) as error:
         if isinstance(error, PermissionError):
             raise BadVideo("may not be read (permission denied)") from None
-        head = file[:12] if isinstance(file, bytes) else _ends(file)[0]
+        head = file[:12] if isinstance(file, bytes) else first_and_last(file)[0]
         if head[4:8] in (b"ftyp", b"mdat", b"wide", b"free") or head[:4] in (b"RIFF", b"\x1a\x45\xdf\xa3", b"GIF8"):
             raise BadVideo(
                 f"is cut short or damaged: it has no frames or their list is missing ({_words(error)})"
@@ -308,34 +309,6 @@ def _pictures(container: Any) -> Any:
         if "attached_pic" not in str(getattr(stream, "disposition", "")).lower():
             return stream
     raise BadVideo("holds sound and no pictures" if container.streams.audio else "holds no pictures")
-
-
-def _check_end(container: Any, stream: Any, times: list[float], file: Path | bytes) -> None:
-    """Refuse a file that ends before the end it announces."""
-    if len(times) < 2:
-        return
-    step = max(np.diff(times))
-    missing = BadVideo(f"is cut short: it ends after {len(times)} frames, at {times[-1]:.3g} s")
-    if container.format.name == "avi":  # its duration is made up from what is there; the number of frames is not
-        if stream.frames and times[-1] + 1.5 * step < (stream.frames - 1) / float(stream.average_rate or 1):
-            raise BadVideo(f"is cut short: {len(times)} of {stream.frames} frames are there")
-    elif container.format.name == "gif":
-        last = file[-64:] if isinstance(file, bytes) else _ends(file)[1]
-        if not last.rstrip(b"\0").endswith(b";"):
-            raise missing
-    elif (length := _announced(container, stream)) and times[-1] - times[0] + 2.5 * step < length:
-        raise missing
-
-
-def _announced(container: Any, stream: Any) -> float | None:
-    """Seconds that the pictures last, where the file says so."""
-    if stream.duration:
-        return float(stream.duration * stream.time_base)
-    text = stream.metadata.get("DURATION", "")  # of Matroska
-    if text.count(":") == 2:
-        hours, minutes, seconds = map(float, text.split(":"))
-        return 3600 * hours + 60 * minutes + seconds
-    return container.duration / 1e6 if container.duration and len(container.streams) == 1 else None
 
 
 def _listen(step: Callable[[], Any]) -> tuple[Any, list[str]]:
@@ -359,11 +332,3 @@ def _words(error: Exception) -> str:
     """What FFmpeg says, without numbers and paths."""
     log = getattr(error, "log", None)
     return str(log[2]).strip() if log else str(getattr(error, "strerror", None) or error)
-
-
-def _ends(file: Path) -> tuple[bytes, bytes]:
-    """The first and the last bytes."""
-    with file.open("rb") as data:
-        head = data.read(64)
-        data.seek(max(0, file.stat().st_size - 64))
-        return head, data.read(64)

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from neuralsde.data.videos.clips import HDF5_SUFFIXES, SUFFIXES, Clip, by_file, find_videos
+from neuralsde.data.videos.clips import HDF5_SUFFIXES, SUFFIXES, Clip, by_file, file_mark, find_videos
 from neuralsde.data.videos.decode import FrameSettings, Video, need_pyav
 from neuralsde.data.videos.hdf5 import PARTS, find_hdf5
 from neuralsde.data.videos.jobs import decode_file, refuse_bad
@@ -27,7 +27,7 @@ def folder_clips(
 ) -> list[Clip]:
     """Every video in a folder and the folders inside, or all those in HDF5 as RIVER stores it.
 
-    Where the first folders are called train, val and test, they are the split; else it is drawn by file.
+    Where the first folders are called train, val and test, they are the split; else it is drawn by file, copies together.
 
     Args:
         source: a folder, a zip, or one file.
@@ -44,13 +44,18 @@ def folder_clips(
         if root.is_file() or any(file.suffix.lower() in HDF5_SUFFIXES for file in root.rglob("*")):
             return find_hdf5(root, fps=fps)
         raise ValueError(f"{root} holds no videos. They must end in {', '.join(SUFFIXES)}, or lie in a zip or in HDF5.")
-    parts = split_by_file([clip.name for clip in clips], seed=seed, validation=validation, test=test)
+    marks: dict[Path, str] = {}
+    first: dict[str, str] = {}
+    groups = [first.setdefault(file_mark(clip, marks), clip.name) for clip in clips]  # copies stay together
+    names = list(first.values())
+    drawn = dict(zip(names, split_by_file(names, seed=seed, validation=validation, test=test)))
+    parts = [drawn[group] for group in groups]
     folders = [PARTS.get(clip.name.split("/")[0].lower()) for clip in clips]
     ways = [
         {"folders": folder, "random": part} if folder is not None and None not in folders else {"random": part}
         for folder, part in zip(folders, parts)
     ]
-    return [replace(clip, group=clip.name, splits=way) for clip, way in zip(clips, ways)]
+    return [replace(clip, group=group, splits=way) for clip, group, way in zip(clips, groups, ways)]
 
 
 def split_by_file(names: Sequence[str], *, seed: int = 0, validation: float = 0.1, test: float = 0.1) -> list[str]:

@@ -227,6 +227,10 @@ class _Run:
 
     def finish(self) -> None:
         """The index, and nothing else left behind."""
+        first: dict[str, str] = {}
+        for (key, _), record in zip(self.jobs, self.records):
+            if (original := first.setdefault(key.split("-")[0], record.name)) != record.name:
+                record.notes.append(f"is a copy of {original}")
         report = VideoReport.of(self.source, self.records, self.remarks)
         if not report.num_videos:
             raise ValueError(f"No video can be used. {report}".replace("\n-", ";").replace("\n", ";"))
