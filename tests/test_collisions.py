@@ -446,7 +446,7 @@ def test_splits_are_apart():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"size": 8}, r"`size` must be from 16 to 512 pixels. Got self.size=8"),
+        ({"size": 8}, r"`size` must be from 16 to 512 pixels. Got size=8"),
         ({"size": 64.0}, "`size` must be a whole number"),
         ({"fps": 0.0}, "`fps` must be a positive number"),
         ({"fps": math.nan}, "`fps` must be a positive number"),
