@@ -13,7 +13,7 @@ import tyro
 from tyro.conf import Positional
 
 from neuralsde.cli.episodes import Episodes, policy_folder
-from neuralsde.cli.forecast import DEFAULT_STEPS, TableOptions, load_model, refuse_videos
+from neuralsde.cli.forecast import DEFAULT_STEPS, OF_TABLES, TableOptions, load_model, refuse_videos
 from neuralsde.cli.options import given, refuse
 from neuralsde.data.series import Series
 from neuralsde.forecast.report import save_figures, score_table, show_time
@@ -21,10 +21,7 @@ from neuralsde.forecast.report import save_figures, score_table, show_time
 if TYPE_CHECKING:
     from neuralsde.data.tables import Table
 
-FORECASTS = {
-    *("horizon", "num_times", "origins_per_path", "output"),
-    *(field.name for field in dataclasses.fields(TableOptions)),
-}
+FORECASTS = {"horizon", "num_times", "origins_per_path", "output", *OF_TABLES}
 """Options of tables alone."""
 ENOUGH_FORECASTS = 100
 """Forecasts that are scored, where it was not said how many."""
@@ -122,7 +119,9 @@ def _warn_of_training_data(file: Path, table: Table, model_folder: Path) -> None
         return
     remedy = ""
     if series.holdout_from is not None:
-        begin = series.holdout_from - table.time.since(series.time_origin)
+        begin = series.holdout_from
+        if series.time_origin is not None and table.time.origin is not None:  # times count from the first date of each
+            begin += table.time.time(series.time_origin)
         if float(table.data.times.min()) >= begin - 1e-12 * abs(series.holdout_from):  # dates are rounded
             return
         remedy = f" Held out was its end: score a table that begins at {show_time(table, begin)}."

@@ -66,6 +66,10 @@ class TableOptions:
         return _only(table, self.ids) if self.ids else table
 
 
+OF_TABLES = {field.name for field in dataclasses.fields(TableOptions)}
+"""Options that need --data."""
+
+
 def _check_time(table: Table, series: Series, *, told: bool) -> None:
     """Refuse stamps whose unit cannot be that of the training; `told`: the user has said the unit of dates."""
     counted = ("dates", "durations")  # in a unit; other times are plain numbers

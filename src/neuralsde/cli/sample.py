@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from tyro.conf import Positional
 
-from neuralsde.cli.forecast import TableOptions, load_model
+from neuralsde.cli.forecast import OF_TABLES, TableOptions, load_model
 from neuralsde.cli.options import given, refuse
 from neuralsde.cli.sample_video import VideoSample, sample_video
 from neuralsde.data.series import Series
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 
 NUM_PATHS = 100
-TABLES = {field.name for field in dataclasses.fields(TableOptions)}
-"""Options of --data alone."""
-STATES = {"stop", "start", "data", "start_context", "start_time", "num_times", *TABLES}
+STATES = {"stop", "start", "data", "start_context", "start_time", "num_times", *OF_TABLES}
 """Options of paths of numbers alone."""
 
 
@@ -92,7 +90,7 @@ class Sample(TableOptions):
         if bool(self.start) == (self.data is not None):
             raise ValueError("Give either --start, the first state, or --data, a table to go on from.")
         if self.data is None:
-            refuse(given(self, TABLES), "this is for a table. Give one with --data, in place of --start.")
+            refuse(given(self, OF_TABLES), "this is for a table. Give one with --data, in place of --start.")
         else:
             why = "this goes with --start. A table has times and context of its own: leave it out."
             refuse(given(self, {"start_time", "start_context"}), why)
@@ -121,7 +119,6 @@ class Sample(TableOptions):
 
     def _from_state(self, model: SequenceModel, sampler: Sampler, stop: float) -> Drawn:
         import numpy as np
-        import torch
 
         slots, shape, size = model.config.history, model.scale.shape, model.scale.context_size
         if len(self.start_context) != size:
@@ -136,7 +133,7 @@ class Sample(TableOptions):
             context=[list(self.start_context)] if self.start_context else None,
             num_paths=self._num_paths,
             sampler=sampler,
-            rng=torch.Generator().manual_seed(self.seed),
+            rng=self.seed,
         ).cpu()
         series = Series.load(self.model)
         names = tuple(f"x{k}" for k in range(math.prod(shape))) if series is None else series.columns
@@ -153,19 +150,17 @@ class Sample(TableOptions):
         import numpy as np
 
         from neuralsde.data.columns import parse_stamps
-        from neuralsde.data.tables import SECONDS, TimeAxis
+        from neuralsde.data.tables import TimeAxis
 
         axis = TimeAxis(series.time, "dates", series.time_unit, series.time_origin)
         if self.start_time is None:
             return axis, series.time_last
         import pandas as pd
 
-        origin, first = (
-            parse_stamps(pd.Series([text], dtype=object))[0] for text in (series.time_origin, self.start_time)
-        )
+        first = parse_stamps(pd.Series([self.start_time], dtype=object))[0]
         if not isinstance(first, np.datetime64) or np.isnat(first):
             raise ValueError(f"`--start-time` must be an ISO date for this model. Got {self.start_time}.")
-        return axis, float((first - origin) / np.timedelta64(1, "us")) * 1e-6 / SECONDS[series.time_unit]
+        return axis, axis.time(first)
 
     def _from_table(self, file: Path, model: SequenceModel, sampler: Sampler, stop: float) -> Drawn:
         import torch

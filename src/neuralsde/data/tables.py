@@ -41,12 +41,13 @@ class TimeAxis:
         text = str(np.datetime64(self.origin.removesuffix("Z"), "us") + np.timedelta64(ticks, "us"))
         return text.removesuffix(".000000") + "Z"
 
-    def since(self, origin: str | None) -> float:
-        """Time 0 in the time of an axis with another origin; 0 where there are no dates."""
-        if origin is None or self.origin is None or self.unit is None:
-            return 0.0
-        first, zero = (np.datetime64(date.removesuffix("Z"), "us") for date in (self.origin, origin))
-        return float((first - zero) / np.timedelta64(1, "us")) * 1e-6 / SECONDS[self.unit]
+    def time(self, date: np.datetime64 | str) -> float:
+        """The time of a date, or of one as `date` writes it."""
+        assert self.origin is not None and self.unit is not None
+        if isinstance(date, str):
+            date = np.datetime64(date.removesuffix("Z"), "us")
+        since = date - np.datetime64(self.origin.removesuffix("Z"), "us")
+        return float(since / np.timedelta64(1, "us")) * 1e-6 / SECONDS[self.unit]
 
 
 @dataclass(frozen=True)

@@ -119,9 +119,7 @@ def laws(model: SequenceModel, config: KnownSDEConfig, sampler: Sampler, seed: i
     leads = [k * (config.dt or truth.dt) for k in steps]
     leads += [STATIONARY_TIME * truth.time_scale] if truth.stationary else []
     times = torch.tensor([0.0, *sorted(leads)], dtype=torch.float64)
-    paths = (
-        model.sample(x.float(), times, sampler=sampler, rng=torch.Generator().manual_seed(seed))[:, 0].double().cpu()
-    )
+    paths = model.sample(x.float(), times, sampler=sampler, rng=seed)[:, 0].double().cpu()
     true, other = (truth.simulate(x, times[None].expand(len(x), -1), rng) for _ in range(2))
     unit, out = x.std(0), {}
     for name, lead in zip([*(f"{k}_steps" for k in steps), "stationary"], leads):
