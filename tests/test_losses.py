@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 import neuralsde as nsde
-from neuralsde import method
+from neuralsde import losses as objectives
 from neuralsde.config import MLPConfig
 from neuralsde.method import NeuralSDE
 from neuralsde.moments import moved
@@ -26,19 +26,19 @@ def f64(*values):
 
 def test_values_by_hand():
     r, dt, log_g = f64(3.0, -0.5), f64(0.5, 2.0), f64(math.log(2.0), 0.0)
-    torch.testing.assert_close(method.flow_mse(r, dt), f64(4.5, 0.5))
-    torch.testing.assert_close(method.flow_log(r, 0.1), f64(0.5 * math.log(9.1), 0.5 * math.log(0.35)))
-    torch.testing.assert_close(method.flow_nll(r, dt, log_g), f64(4.5 / 8, 0.25))
-    torch.testing.assert_close(method.diffusion_nll(r, dt, log_g), f64(4.5 / 8 + math.log(2), 0.25))
-    torch.testing.assert_close(method.diffusion_match(r, dt, log_g), f64(0.5 * 0.5**2, 0.5 * 0.5**2))
-    torch.testing.assert_close(method.denoiser_dsm(f64(1.0, -2.0), f64(0.5, 2.0)), f64(2.25, 0.0))
-    torch.testing.assert_close(method.diffusion_log(f64(2.0), f64(0.25), f64(0.3)), f64(0.5 * 0.3**2))
+    torch.testing.assert_close(objectives.flow_mse(r, dt), f64(4.5, 0.5))
+    torch.testing.assert_close(objectives.flow_log(r, 0.1), f64(0.5 * math.log(9.1), 0.5 * math.log(0.35)))
+    torch.testing.assert_close(objectives.flow_nll(r, dt, log_g), f64(4.5 / 8, 0.25))
+    torch.testing.assert_close(objectives.diffusion_nll(r, dt, log_g), f64(4.5 / 8 + math.log(2), 0.25))
+    torch.testing.assert_close(objectives.diffusion_match(r, dt, log_g), f64(0.5 * 0.5**2, 0.5 * 0.5**2))
+    torch.testing.assert_close(objectives.denoiser_dsm(f64(1.0, -2.0), f64(0.5, 2.0)), f64(2.25, 0.0))
+    torch.testing.assert_close(objectives.diffusion_log(f64(2.0), f64(0.25), f64(0.3)), f64(0.5 * 0.3**2))
 
 
 def test_flow_nll_plus_log_g_is_the_negative_log_likelihood():
     r, dt, log_g = f64(0.8), f64(0.3), f64(-0.4)
     std = math.exp(-0.4) * math.sqrt(0.3)
-    nll = method.diffusion_nll(r, dt, log_g) + 0.5 * LOG_2PI + 0.5 * math.log(0.3)
+    nll = objectives.diffusion_nll(r, dt, log_g) + 0.5 * LOG_2PI + 0.5 * math.log(0.3)
     assert float(nll) == pytest.approx(-stats.norm.logpdf(0.8 * 0.3, 0, std), abs=1e-12)
 
 
@@ -46,16 +46,16 @@ def test_log_loss_tends_to_the_squared_error():
     r = f64(0.3, 2.0, -5.0)
     for delta in (1e6, 1e8):
         torch.testing.assert_close(
-            2 * delta * (method.flow_log(r, delta) - 0.5 * math.log(delta)), r**2, rtol=1e-4, atol=1e-6
+            2 * delta * (objectives.flow_log(r, delta) - 0.5 * math.log(delta)), r**2, rtol=1e-4, atol=1e-6
         )
 
 
 def test_log_loss_without_delta_does_not_see_the_scale():
     r = f64(0.3, 2.0, -5.0).requires_grad_()
-    shift = method.flow_log(10 * r, 1e-30) - method.flow_log(r, 1e-30)
+    shift = objectives.flow_log(10 * r, 1e-30) - objectives.flow_log(r, 1e-30)
     torch.testing.assert_close(shift, f64(*[math.log(10)] * 3))
-    (grad,) = torch.autograd.grad(method.flow_log(r, 1e-30).sum(), r)
-    (grad_10,) = torch.autograd.grad(method.flow_log(10 * r, 1e-30).sum(), r)
+    (grad,) = torch.autograd.grad(objectives.flow_log(r, 1e-30).sum(), r)
+    (grad_10,) = torch.autograd.grad(objectives.flow_log(10 * r, 1e-30).sum(), r)
     torch.testing.assert_close(grad, grad_10)
     torch.testing.assert_close(grad, 1 / r.detach())
 
@@ -63,13 +63,13 @@ def test_log_loss_without_delta_does_not_see_the_scale():
 @pytest.mark.parametrize(
     "loss",
     [
-        lambda x, y: method.flow_mse(x, y.detach().abs()),
-        lambda x, y: method.flow_log(x, 1e-3),
-        lambda x, y: method.flow_nll(x, y.detach().abs(), y.detach()),
-        lambda x, y: method.diffusion_nll(y.detach(), y.detach().abs(), x),
-        lambda x, y: method.diffusion_match(y.detach(), y.detach().abs(), x),
-        lambda x, y: method.denoiser_dsm(x, y.detach()),
-        lambda x, y: method.diffusion_log(y.detach(), y.detach().abs(), x),
+        lambda x, y: objectives.flow_mse(x, y.detach().abs()),
+        lambda x, y: objectives.flow_log(x, 1e-3),
+        lambda x, y: objectives.flow_nll(x, y.detach().abs(), y.detach()),
+        lambda x, y: objectives.diffusion_nll(y.detach(), y.detach().abs(), x),
+        lambda x, y: objectives.diffusion_match(y.detach(), y.detach().abs(), x),
+        lambda x, y: objectives.denoiser_dsm(x, y.detach()),
+        lambda x, y: objectives.diffusion_log(y.detach(), y.detach().abs(), x),
     ],
 )
 def test_gradients_are_those_of_finite_differences(loss):
@@ -78,7 +78,7 @@ def test_gradients_are_those_of_finite_differences(loss):
     assert torch.autograd.gradcheck(lambda v: loss(v, y), (x,))
 
 
-@pytest.mark.parametrize("loss", [method.diffusion_nll, method.diffusion_match])
+@pytest.mark.parametrize("loss", [objectives.diffusion_nll, objectives.diffusion_match])
 def test_the_minimum_of_the_diffusion_losses_is_the_mean_of_r2_dt(loss, np_rng):
     r, dt = torch.as_tensor(np_rng.standard_t(5, 10_000)), torch.as_tensor(np_rng.uniform(0.1, 2, 10_000))
     best = 0.5 * torch.log((r**2 * dt).mean())
@@ -93,9 +93,9 @@ def test_the_minimum_of_the_diffusion_losses_is_the_mean_of_r2_dt(loss, np_rng):
 
 def test_diffusion_losses_hold_the_residual_and_flow_nll_holds_g():
     r, log_g, dt = f64(0.5).requires_grad_(), f64(0.1).requires_grad_(), f64(1.0)
-    for loss in (method.diffusion_nll, method.diffusion_match):
+    for loss in (objectives.diffusion_nll, objectives.diffusion_match):
         assert torch.autograd.grad(loss(r, dt, log_g).sum(), r, allow_unused=True)[0] is None
-    assert torch.autograd.grad(method.flow_nll(r, dt, log_g).sum(), log_g, allow_unused=True)[0] is None
+    assert torch.autograd.grad(objectives.flow_nll(r, dt, log_g).sum(), log_g, allow_unused=True)[0] is None
 
 
 # What the nets see

@@ -1,7 +1,7 @@
 """Neural SDE: dx = f(x) dt + g(x) dw (Ito, diagonal g), learned from pairs of consecutive states.
 
-Shen & Cheng, "Neural SDEs as a Unified Approach to Continuous-Domain Sequence Modeling". This file is the paper;
-equation names are those of its LaTeX source. Everything in here is in units of the data's scale and of the reference
+Shen & Cheng, "Neural SDEs as a Unified Approach to Continuous-Domain Sequence Modeling". This file and `losses` are the
+paper; equation names are those of its LaTeX source. Everything in here is in units of the data's scale and of the reference
 step (`Scale`). Symbols here, words in the API:
 
     x_k, x_{k+1}  history[:, -1], next     two consecutive observations          Δt  dt
@@ -17,9 +17,16 @@ E[Δx/Δt | x_τ] = drift - E[τ] ∂(g²p)/p. The drift of the SDE that has the
 
 and only with τ = 0 ("start") is it the flow itself.
 
+A step as long as a gap of the data is m + g√Δt ξ, where ξ has mean 0 and variance 1 and need not be Gaussian: a thing comes
+into view or it does not. A refiner h learns the rest of its law from u = ξ + ε:
+
+    E[ξ | u] = u/2 + h/√2,        ξ drawn as (z + h + z')/√2 from u = √2 z        (z, z' unit Gaussians)
+
+which is exact where ξ is Gaussian (h = 0); otherwise h makes one decision of what white noise only hints at.
+
 # Differs from the paper: balance and g∂g (absent there); the denoiser's target is -ε (the sign of eq:dsm_objective is
 # wrong); g is fitted by likelihood, since E log r² is not the profile likelihood; the flow loss is the squared error
-# unless asked; f, g and d train in one step; older slots of the state move by known differences *divided by Δt*.
+# unless asked; f, g and d train in one step; older slots of the state move by known differences *divided by Δt*; the refiner.
 """
 
 from __future__ import annotations
@@ -33,6 +40,7 @@ from torch import Tensor, nn
 
 from neuralsde.config import NeuralSDEConfig, Sampler
 from neuralsde.likelihood import GaussianSteps
+from neuralsde.losses import DIFFUSION_LOSSES, denoiser_dsm, flow_log, flow_mse, flow_nll, refiner_mse
 from neuralsde.moments import moved
 from neuralsde.noise import Noise
 from neuralsde.records import with_settings
@@ -41,49 +49,12 @@ from neuralsde.sizes import StepSizes
 from neuralsde.solvers import SCHEMES, Coefficients, Step, newest_slope
 from neuralsde.trajectories import Lag, Trajectories
 
-# Losses: tensors (B, *S) to values of the same shape; `NeuralSDE.loss` averages them over what was observed.
-
-
-def flow_mse(r: Tensor, dt: Tensor) -> Tensor:
-    """r² Δt: the likelihood at constant g. Without Δt, short gaps would dominate irregular data."""
-    return r**2 * dt
-
-
-def flow_log(r: Tensor, delta: float) -> Tensor:
-    """½ log(r² + δ): eq:simplified_f_objective, desingularised. Mode-seeking; tends to r²/2δ as δ grows."""
-    return 0.5 * torch.log(r**2 + delta)
-
-
-def flow_nll(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:
-    """½ r² Δt / g²: the first term of eq:per_step_objective, with g held fixed."""
-    return 0.5 * r**2 * dt * torch.exp(-2 * log_g.detach())
-
-
-def diffusion_nll(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:
-    """½ r² Δt / g² + log g: eq:per_step_objective as a function of g. Its minimum is g² = E[r² Δt | x]."""
-    return 0.5 * r.detach() ** 2 * dt * torch.exp(-2 * log_g) + log_g
-
-
-def diffusion_match(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:
-    """½ (g² - r² Δt)²: eq:simplified_g_objective. The same minimum, dominated by large residuals."""
-    return 0.5 * (torch.exp(2 * log_g) - r.detach() ** 2 * dt) ** 2
-
-
-def diffusion_log(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:
-    """½ (log g - log |r√Δt|)²: the authors' code. Its minimum is e^E[log|r√Δt|], 0.53 of the std of Gaussian residuals."""
-    return 0.5 * (log_g - 0.5 * torch.log(r.detach() ** 2 * dt + 1e-12)) ** 2
-
-
-def denoiser_dsm(d: Tensor, eps: Tensor) -> Tensor:
-    """(d + ε)²: eq:dsm_objective with the right sign, in units of σ."""
-    return (d + eps) ** 2
-
-
-DIFFUSION_LOSSES = {"nll": diffusion_nll, "match": diffusion_match, "log": diffusion_log}
+LENGTH_TOLERANCE = 0.1
+"""How far a step may be off the length that a refiner has learned, as a share of it."""
 
 
 class NeuralSDE(GaussianSteps):
-    """Flow, diffusion, denoiser (and α), as the config asks; nets map (state (B, H, *S), condition (B, K) | None) to (B, *S)."""
+    """Flow, diffusion, denoiser and more, as the config asks; nets map (state (B, H, *S), condition (B, K) | None) to (B, *S)."""
 
     kind: ClassVar[str] = "NeuralSDE"
     config: NeuralSDEConfig
@@ -113,6 +84,8 @@ class NeuralSDE(GaussianSteps):
 
     def fit_bounds(self, pairs: Transition) -> None:
         """Measure the size of steps and velocities in the data."""
+        if self.config.refiner and bool(((self.scale.steps(pairs.dt) - 1).abs() > LENGTH_TOLERANCE).any()):
+            raise ValueError("A refiner learns steps of one length. Got gaps that differ. Set `refiner=False`.")
         self.sizes.fit(self.scale, pairs)
         self.start_measurement(self.sizes.typical, pairs)
 
@@ -140,6 +113,10 @@ class NeuralSDE(GaussianSteps):
     def denoiser(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """d ≈ -ε, of the newest slot."""
         return self.read(state, condition, denoiser=True)["denoiser"]
+
+    def refiner(self, state: Tensor, condition: Tensor | None, proposed: Tensor) -> Tensor:
+        """h: what a step has beyond its Gaussian, from the states before it and a proposal of its end, as the newest slot."""
+        return self.read(torch.cat([state[:, 1:], proposed[:, None]], dim=1), condition, refiner=True)["refiner"]
 
     def alpha(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """α(x) ≥ 0, the learned weight of the score, in units of std² / dt_ref."""
@@ -207,6 +184,11 @@ class NeuralSDE(GaussianSteps):
                     with torch.no_grad(), evaluating(self.nets):
                         r = self.flow(x, condition) - target
                 losses["diffusion"] = DIFFUSION_LOSSES[config.diffusion_loss](r, dt, log_g)
+                if config.refiner:
+                    spread = torch.exp(log_g.detach()) * dt.sqrt()
+                    xi, eps_xi = -r.detach() * dt / spread, noise.normal(0, self.scale.shape, stream=3)
+                    h = self.refiner(x, condition, after + spread * eps_xi)
+                    losses["refiner"] = config.refiner_weight * refiner_mse(h, xi, eps_xi)
         # Denoiser
         if config.denoiser:
             error = denoiser_dsm(self.denoiser(x, condition) if d is None else d, eps[:, -1])
@@ -241,7 +223,18 @@ class NeuralSDE(GaussianSteps):
         """Whether there is a denoiser trained with noise."""
         return self.config.denoiser and self.config.noisy
 
+    def refines(self, sampler: Sampler) -> bool:
+        """Whether steps take a second pass, of the refiner."""
+        return self.config.refiner and sampler.refine and sampler.diffusion > 0
+
     def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
+        if self.refines(sampler):
+            steps = gaps / torch.ceil(gaps / self.max_step(sampler) * (1 - 1e-6)).clamp(min=1)
+            off = steps[(gaps > 0) & ((steps - 1).abs() > LENGTH_TOLERANCE)]
+            if len(off) or sampler.solver != "euler":
+                took = f"steps of {float(off[0]) * self.scale.step:g}" if len(off) else f"{sampler.solver=}"
+                remedy = "Draw at times that far apart, or pass Sampler(refine=False)."
+                raise ValueError(f"The refiner knows Euler's steps of {self.scale.step:g}. Got {took}. {remedy}")
         balance = self.balance if sampler.balance is None else sampler.balance
         if balance > 0 and self.config.diffusion and sampler.diffusion > 0 and not self.has_score:
             remedy = "Train with tau='start', or `denoiser=True` and `noise` > 0. The ablation: balance=0."
@@ -290,10 +283,17 @@ class NeuralSDE(GaussianSteps):
         return g, g**2 * slope
 
     def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
-        """eq:euler_maruyama_discretization, or a scheme of higher order."""
+        """eq:euler_maruyama_discretization, a scheme of higher order, or a refined step."""
         signs = partial(noise.signs, step.index, self.scale.shape, stream=1)
 
         def sde(x: Tensor, t: Tensor, *, correction: bool) -> Coefficients:
             return self.coefficients(step.state(x, t), condition(t), self.sampler, signs, correction=correction)
 
-        return SCHEMES[self.sampler.solver](sde, step.x, step.time, step.dt, step.dw)
+        if not self.refines(self.sampler):
+            return SCHEMES[self.sampler.solver](sde, step.x, step.time, step.dt, step.dw)
+        c = sde(step.x, step.time, correction=False)
+        mean, spread = step.x + c.drift * step.dt, c.diffusion * step.dt.sqrt()
+        proposed = mean + math.sqrt(2) * spread * step.z
+        h = self.refiner(step.state(step.x, step.time), condition(step.time), proposed)
+        rest = self.sampler.refine_noise * noise.normal(step.index, self.scale.shape, stream=4)
+        return mean + spread * (step.z + h + rest) / math.sqrt(2)

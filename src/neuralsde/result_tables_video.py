@@ -83,7 +83,7 @@ def methods(values: Mapping[str, Any], planned: Mapping[str, Any] | None = None)
 
 
 def _is_ablation(label: str) -> bool:
-    return label.startswith("NSDE") and label not in ("NSDE", "NSDE, uniform τ")
+    return label.startswith("NSDE") and label not in ("NSDE", recipes.REFINED, "NSDE, uniform τ")
 
 
 def ablations(values: Mapping[str, Any]) -> str:
@@ -182,9 +182,13 @@ PAIRS = (
     ("NSDE", "Flow Matching"),
     ("NSDE", "PFI"),
     ("NSDE", "Flow Matching, noise to next frame"),
+    (recipes.REFINED, "NSDE"),
+    (recipes.REFINED, "Flow Matching"),
+    (recipes.REFINED, "PFI"),
     ("NSDE: g off", "regression"),
     ("NSDE: g off", "Flow Matching: passes 1"),
     ("NSDE: 36 frames", "Flow Matching: 36 frames"),
+    (f"{recipes.REFINED}: 36 frames", "Flow Matching: 36 frames"),
 )
 
 

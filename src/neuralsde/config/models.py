@@ -27,6 +27,10 @@ class Sampler:
     """Factor on g; 0 gives the deterministic flow (the probability-flow ODE when tau is uniform)."""
     correction: Literal["auto", "exact", "probe", "off"] = "auto"
     """The term g dg: exact by autograd, one Hutchinson probe, or left out; auto is exact up to 32 dimensions."""
+    refine: bool = True
+    """Of a model with a refiner: take its second pass in every step."""
+    refine_noise: float = 1.0
+    """Share of the noise that the second pass leaves open; 1 draws from the law of the step, less keeps closer to its mean."""
     measured: bool = False
     """The start is a measurement: draw the true state behind it, and add the learned measurement noise to what comes out."""
     box: float | None = 20.0
@@ -37,6 +41,7 @@ class Sampler:
         check(self.substeps >= 1, f"`substeps` must be at least 1. Got {self.substeps=}.")
         check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
         check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
+        check(self.refine_noise >= 0, f"`refine_noise` must not be negative. Got {self.refine_noise=}.")
         check(self.balance is None or 0 <= self.balance <= 2, f"`balance` must be within [0, 2]. Got {self.balance=}.")
         missing = self.correction == "off" and self.solver != "euler"
         check(not missing, f"`solver={self.solver}` needs g dg. Got {self.correction=}. Use 'auto', or solver='euler'.")
@@ -92,6 +97,10 @@ class NeuralSDEConfig(ModelSettings):
     """Train the denoiser on +eps and -eps together: one more pass, and far less variance where `noise` is small."""
     alpha: bool = False
     """Learn the weight of the score as a function of the state, in place of balance * g^2 / 2 (unless `balance` is given)."""
+    refiner: bool = False
+    """Learn h, by which a second pass draws from the law of a step that is not Gaussian. It learns steps of one length."""
+    refiner_weight: float = 0.1
+    """Of its loss in the sum; less leaves more of a `shared` net to the flow."""
     shared: bool = False
     """One net for all fields: a pass gives flow, diffusion (on features it does not train) and denoiser together."""
     sampler: Sampler = field(default_factory=Sampler)
@@ -115,7 +124,12 @@ class NeuralSDEConfig(ModelSettings):
         )
         check(self.delta > 0, f"`delta` must be positive. Got {self.delta=}.")
         check(self.denoiser_weight > 0, f"`denoiser_weight` must be positive. Got {self.denoiser_weight=}.")
+        check(self.refiner_weight > 0, f"`refiner_weight` must be positive. Got {self.refiner_weight=}.")
         check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
+        if self.refiner:
+            able = self.diffusion and self.start_probability == 1.0 and self.transition == "euler" and self.history > 1
+            remedy = "It needs `diffusion=True`, tau='start', transition='euler' and `history` of 2 or more."
+            check(able, f"`refiner` turns the noise of a step from a known state into its law. {remedy}")
         joint = self.flow_loss == "nll" and not self.diffusion
         check(not joint, "flow_loss='nll' needs the diffusion. Set `diffusion=True`, or use 'mse'.")
         check(self.transition_steps >= 1, f"`transition_steps` must be at least 1. Got {self.transition_steps=}.")
@@ -138,7 +152,7 @@ class NeuralSDEConfig(ModelSettings):
     @property
     def parts(self) -> list[str]:
         """The nets that are learned."""
-        return ["flow"] + [name for name in ("diffusion", "denoiser", "alpha") if getattr(self, name)]
+        return ["flow"] + [name for name in ("diffusion", "denoiser", "alpha", "refiner") if getattr(self, name)]
 
     @property
     def noisy(self) -> bool:

@@ -31,6 +31,7 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "pusht-paper": pusht.paper,
     "collisions-autoencoder": video.autoencoder,
     "collisions": video.neural_sde,
+    "collisions-refined": video.refined,
     "collisions-flow-matching": video.flow_matching,
     "collisions-pfi": video.pfi,
     "collisions-regression": video.regression,

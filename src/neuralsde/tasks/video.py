@@ -202,7 +202,9 @@ def _run_as(model: SequenceModel, variant: VideoVariant) -> Iterator[None]:
     """The model with the sampler of a variant, for a while."""
     config, sampler = model.config, model.sampler
     changes: dict[str, Any] = {
-        name: value for name in ("diffusion", "pull") if (value := getattr(variant, name)) is not None
+        name: value
+        for name in ("diffusion", "pull", "refine", "refine_noise")
+        if (value := getattr(variant, name)) is not None
     }
     if variant.passes is not None and hasattr(config, "num_steps"):
         model.config = replace(config, num_steps=variant.passes)  # type: ignore[call-arg]
