@@ -295,5 +295,5 @@ class NeuralSDE(GaussianSteps):
         mean, spread = step.x + c.drift * step.dt, c.diffusion * step.dt.sqrt()
         proposed = mean + math.sqrt(2) * spread * step.z
         h = self.refiner(step.state(step.x, step.time), condition(step.time), proposed)
-        rest = self.sampler.refine_noise * noise.normal(step.index, self.scale.shape, stream=4)
+        rest = self.sampler.refine_noise * noise.normal(step.index, self.scale.shape, stream=2)
         return mean + spread * (step.z + h + rest) / math.sqrt(2)

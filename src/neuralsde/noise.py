@@ -21,6 +21,8 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, as a signed integer
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
+NUM_STREAMS = 4
+"""Of a step; what a model draws for different ends comes from different ones."""
 FEW = 4096
 """Numbers on the host up to which numpy is faster: its operations take a fraction of the time to start."""
 
@@ -101,13 +103,15 @@ class Noise:
 
     def _bits(self, step: int | Int[Tensor, " M"], shape: tuple[int, ...], stream: int) -> Any:
         """Random integers of shape (B, *shape) or (B, M, *shape): an array if they are few."""
+        if not 0 <= stream < NUM_STREAMS:  # it would be a stream of another step
+            raise ValueError(f"`stream` must be from 0 to {NUM_STREAMS - 1}. Got {stream=}.")
         size, steps = math.prod(shape), () if isinstance(step, int) else tuple(step.shape)
         keys = _light(self.keys, size * math.prod(steps))
         number: Any = step
         element: Any = torch.arange(1, size + 1, dtype=torch.int64, device=self.keys.device)
         if isinstance(keys, np.ndarray):
             element, number = element.numpy(), step if isinstance(step, int) else step.numpy()
-        offset = _GOLDEN * (4 * number + stream + 1)
+        offset = _GOLDEN * (NUM_STREAMS * number + stream + 1)
         counter = _mix(keys[:, None] + (_signed(offset) if isinstance(step, int) else offset))  # (B, 1) or (B, M)
         return _mix(counter[..., None] + _GOLDEN * element).reshape(len(keys), *steps, *shape)
 
