@@ -128,3 +128,9 @@ def test_a_seed_will_do():
     assert torch.equal(one.keys, Noise.draw(np.int64(3), 5).keys)
     with pytest.raises(ValueError, match=r"`rng` must be a seed or a torch.Generator. Got Generator"):
         Noise.draw(np.random.default_rng(0), 5)
+
+
+@pytest.mark.parametrize("stream", [-1, 4])
+def test_a_stream_of_another_step_is_refused(stream):
+    with pytest.raises(ValueError, match="`stream` must be from 0 to 3"):
+        Noise(torch.arange(2)).normal(0, (3,), stream=stream)

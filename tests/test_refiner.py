@@ -134,6 +134,17 @@ def test_without_a_correction_it_is_the_gaussian_step():
     torch.testing.assert_close(refined.std(0), plain.std(0), atol=0.01, rtol=0.01)
 
 
+def test_noise_of_one_step_tells_nothing_of_the_next():
+    model = model_with(h=0.0)
+    start = model.scale.raw(torch.zeros(1, 2, 2))
+    path = model.scale.states(model.sample(start, [0.0, 0.5, 1.0, 1.5], num_paths=20_000, rng=0)[0])
+    steps = path.diff(dim=1)  # of a constant drift and diffusion
+    for one, two in ((0, 1), (1, 2), (0, 2)):
+        related = torch.corrcoef(torch.stack([steps[:, one, 0], steps[:, two, 0]]))[0, 1]
+        assert abs(float(related)) < 0.03
+    torch.testing.assert_close(steps[:, 2].std(0), steps[:, 0].std(0), rtol=0.03, atol=0)
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.floats(-1, 1), st.floats(0, 2), st.floats(0.1, 2))
 def test_law_of_a_step_with_a_constant_correction(h, rest, diffusion):

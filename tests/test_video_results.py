@@ -138,6 +138,13 @@ def test_a_setting_that_one_seed_of_three_has_shows_the_interval_over_its_clips(
     assert result_tables_video._value(summarise(runs), "passes 5: psnr", 2) == "25.00 ± 0.50"
 
 
+def test_a_setting_that_two_seeds_of_three_have_shows_the_interval_over_its_clips():
+    runs = [{"seed": k, "scores": scores(float(k))} for k in range(3)]
+    for k in (0, 1):
+        runs[k]["scores"] |= scores(float(k), "passes 5: ")
+    assert result_tables_video._value(summarise(runs), "passes 5: psnr", 2) == "25.50 ± 0.50"
+
+
 def test_texts_are_left_out_of_means():
     assert "psnr_by_clip" not in summarise([{"seed": 0, "scores": scores(0)}])
 

@@ -134,4 +134,4 @@ def _interval(values: Sequence[float | None]) -> dict[str, float | None]:
         return {"mean": None}
     mean, n = statistics.fmean(known), len(known)
     half = student_t(n - 1) * statistics.stdev(known) / math.sqrt(n) if n > 1 else None
-    return {"mean": mean, "ci95": half, "min": min(known), "max": max(known)}
+    return {"mean": mean, "ci95": half, "min": min(known), "max": max(known), "n": n}

@@ -126,7 +126,8 @@ def _variant(row: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The summary of a variant: its own scores, and what it shares with the policy as trained."""
     if f"{name}: score" not in row:
         return {}
-    shared = {k: row[k] for k in ("num_seeds", "num_episodes", "parameters", "train_seconds") if k in row}
+    shared = {k: row[k] for k in ("num_episodes", "parameters", "train_seconds") if k in row}
+    shared["num_seeds"] = row[f"{name}: score"].get("n", row["num_seeds"])  # not every training need have it
     return shared | {k.removeprefix(f"{name}: "): v for k, v in row.items() if k.startswith(f"{name}: ")}
 
 

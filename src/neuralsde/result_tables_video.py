@@ -27,14 +27,14 @@ Row = Mapping[str, Any]
 
 
 def half_width(found: Mapping[str, Any], num_seeds: int, within: float | None) -> float | None:
-    """Half of the interval: over training seeds from three on, else that within them, over clips or episodes.
+    """Half of the interval: over training seeds from three that have the score on, else that within them, over clips or episodes.
 
     A score that is the same for all seeds up to rounding, such as that of a copy, has nothing to do with training.
     """
     over_seeds: float | None = found.get("ci95")
     if within is None or over_seeds is None:
         return over_seeds if within is None else within
-    return over_seeds if num_seeds >= MANY and over_seeds > 0.02 * within else within
+    return over_seeds if found.get("n", num_seeds) >= MANY and over_seeds > 0.02 * within else within
 
 
 def _value(row: Row, name: str, digits: int) -> str:
