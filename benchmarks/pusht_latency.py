@@ -5,7 +5,8 @@
 A plan is one call of `select_action` that plans: from an observation to the next eight actions, or to one action where a
 method plans no more (`num_actions`). Latency does not depend on the weights: nets are those of the recipes, built for a few
 random episodes; ours is the policy that comes with the library, if it is there, or that of --policy. Methods take turns, so
-that a machine that is busy is so for all. A quick method rehearses each turn: the others have emptied the caches.
+that a machine that is busy is so for all. A quick method rehearses each turn: the others have emptied the caches. Then each quick one
+makes as many plans in a row, as on a robot of its own (`alone_ms`, the median).
 What the file knows of another device stays (`--devices gpu` on another machine, say).
 """
 
@@ -88,6 +89,7 @@ class Entrant:
     """Make plan number k; what it needs beforehand is done by `prepare`."""
     prepare: Callable[[int], Any] = lambda k: None
     seconds: list[float] = field(default_factory=list)
+    alone: list[float] = field(default_factory=list)
     slow: bool = False
 
     def turn(self, k: int, clock: Callable[[], float]) -> float:
@@ -101,7 +103,7 @@ class Entrant:
 def race(
     entrants: Mapping[str, Entrant], rounds: int, slow_rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> None:
-    """All take turns; slow ones in `slow_rounds` of the rounds, evenly spread."""
+    """All take turns; slow ones in `slow_rounds` of the rounds, evenly spread. At the end the quick ones go alone."""
     for entrant in entrants.values():
         entrant.turn(0, clock)  # what is built on first use
         entrant.slow = entrant.turn(1, clock) > SLOW
@@ -112,6 +114,9 @@ def race(
                 entrant.turn(2 * k, clock)
             if not entrant.slow or now_slow:
                 entrant.seconds.append(entrant.turn(2 * k + 1, clock))
+    for entrant in entrants.values():
+        if not entrant.slow:
+            entrant.alone = [entrant.turn(k, clock) for k in range(rounds)]
 
 
 def entrant(policy: SDEPolicy, device: str) -> Entrant:
@@ -140,6 +145,7 @@ def digest(entrants: Mapping[str, Entrant]) -> dict[str, dict[str, float]]:
         middle, late = np.percentile(each.seconds, [50, 95]).tolist()
         out[label] = {"p50_ms": 1e3 * middle, "p95_ms": 1e3 * late, "n": len(each.seconds)}
         out[label] |= {} if base is None else {"ratio": middle / base}
+        out[label] |= {"alone_ms": 1e3 * statistics.median(each.alone)} if each.alone else {}
     return out
 
 
@@ -178,6 +184,7 @@ def table(rows: Mapping[str, Any]) -> str:
     for label, row in rows.items():
         times = "; ".join(
             f"{device} {row[device]['p50_ms']:.3g} ({row[device]['p95_ms']:.3g}), × {row[device].get('ratio', 1):.3g}"
+            + (f", alone {row[device]['alone_ms']:.3g}" if "alone_ms" in row[device] else "")
             for device in ("cpu", "gpu")
             if device in row
         )

@@ -170,6 +170,19 @@ def test_frame_rates_keep_true_time(films, tmp_path, capsys):
     )
 
 
+def test_a_refined_model_draws_in_two_passes(films, tmp_path, capsys):
+    call("fit", films, *TINY, "--refine", "--output", tmp_path / "run")
+    video = load_video_model(tmp_path / "run")
+    assert video.model.config.refiner
+    video.futures(video.read(films / "scene1.mp4"), num_frames=4, seed=1)
+    assert video.model.nfe == {"trunk": 8}
+    call(
+        "sample", tmp_path / "run", films / "scene1.mp4", "--fps", "2x", "--frames", "4", "--output", tmp_path / "a.mp4"
+    )
+    text = fails(capsys, "fit", films, *TINY, "--num-context", "1", "--refine", "--output", tmp_path / "b")
+    assert "`--refine` needs --num-context of 2 or more" in text
+
+
 def test_variable_and_other_rates_are_kept_or_named(films, tmp_path, capsys):
     """Steps of 0.1 s: a film whose frames drop out is learned from where it can be, one of 12 per second is named."""
     for name in ("scene0.mp4", "scene1.mp4", "scene2.mp4"):

@@ -124,7 +124,8 @@ def test_methods_take_turns_and_slow_ones_fewer():
         [0.2] * 3
     )
     turns = "".join(name[0] for name in log[4:])
-    assert turns == "ffs" + "ff" * 3 + "ffs" + "ff" * 2 + "ffs" + "ff" * 2
+    assert turns == "ffs" + "ff" * 3 + "ffs" + "ff" * 2 + "ffs" + "ff" * 2 + "f" * 10  # at the end it goes alone
+    assert entrants["fast"].alone == pytest.approx([0.001] * 10) and not entrants["slow"].alone
 
 
 def test_percentiles_and_ratios():
@@ -133,6 +134,8 @@ def test_percentiles_and_ratios():
     assert found["NSDE"] == pytest.approx({"p50_ms": 2.0, "p95_ms": 2.9, "n": 3, "ratio": 1.0})
     assert found["other"]["ratio"] == pytest.approx(10.0) and found["other"]["n"] == 2
     assert "ratio" not in digest({"other": entrants["other"]})["other"]
+    entrants["NSDE"].alone = [0.001, 0.0015, 0.004]
+    assert digest(entrants)["NSDE"]["alone_ms"] == pytest.approx(1.5)
 
 
 def test_what_is_timed_is_a_plan_from_a_new_observation(rows):

@@ -207,8 +207,9 @@ def _milliseconds(timed: Mapping[str, Any], device: str) -> str:
     if device not in timed:
         return "–"
     unit = "" if timed["num_actions"] > 1 else " per action"
-    value = timed[device]["p50_ms"]
-    return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + unit
+    value, alone = timed[device]["p50_ms"], timed[device].get("alone_ms")
+    text = (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + unit
+    return text if alone is None else f"{text} ({alone:.3g} alone)"
 
 
 TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {

@@ -54,6 +54,8 @@ class VideoFit:
     weights of that tiny autoencoder."""
     autoencoder_steps: int | None = None
     """Optimiser steps of the autoencoder; absent: by the number of frames, at most those of its recipe on a GPU, else 1,000."""
+    refine: bool = False
+    """Learn a refiner too: frames then take two passes, in which what may happen is decided. It needs an even frame rate."""
     num_workers: int | None = None
     """Processes that decode; 0: none but this; absent: one for each processor."""
     on_bad: Literal["skip", "raise"] = "skip"
@@ -139,6 +141,7 @@ def _check(command: Fit) -> None:
     size = options.size
     check(size is None or (size >= 16 and size % 8 == 0), f"`--size` must be a multiple of 8 from 16 on. Got {size}.")
     check(options.num_context >= 1, f"`--num-context` must be at least 1. Got {options.num_context}.")
+    check(not options.refine or options.num_context > 1, "`--refine` needs --num-context of 2 or more. Got 1.")
     check(options.fps is None or options.fps > 0, f"`--fps` must be positive. Got {options.fps}.")
     for name in ("batch_size", "autoencoder_steps"):
         value = getattr(options, name)
@@ -245,10 +248,12 @@ def _plan(command: Fit, folder: Path, shards: VideoShards, films: Films, step: f
 
 
 def _chosen(command: Fit, shards: VideoShards, films: Films, step: float, gpu: bool) -> VideoPlan:
-    from neuralsde.recipes.video import autoencoder, learning_rate, neural_sde
+    from neuralsde.recipes.video import autoencoder, learning_rate, neural_sde, refined
 
+    if command.video.refine:
+        _check_even(films, step)
     options, num = command.video, sum(len(film.times) for film in films.train)
-    frames, latents = autoencoder(), neural_sde()
+    frames, latents = autoencoder(), refined() if options.refine else neural_sde()
     free: dict[str, Any] = {name: getattr(command.train, name) for name in FREE}
 
     def training(recipe: TrainConfig, steps: int | None, most: int) -> TrainConfig:
@@ -276,6 +281,23 @@ def _chosen(command: Fit, shards: VideoShards, films: Films, step: float, gpu: b
         train=train,
         videos=films.digest(shards.fingerprint),
     )
+
+
+def _check_even(films: Films, step: float) -> None:
+    """A refiner refuses uneven gaps when it is built: that is after the autoencoder has been trained."""
+    import torch
+
+    from neuralsde.method import LENGTH_TOLERANCE
+    from neuralsde.trajectories import Trajectories
+
+    times = [torch.tensor(film.times, dtype=torch.float64) for film in films.train]
+    stamps = Trajectories(torch.zeros(sum(map(len, times)), 1), torch.cat(times), torch.tensor([len(t) for t in times]))
+    gaps = stamps.transitions(lag=step).spread(1_000_000).dt
+    if bool(((gaps / step - 1).abs() > LENGTH_TOLERANCE).any()):
+        raise ValueError(
+            f"`--refine` needs an even frame rate. Got frames {float(gaps.min()):.3g} to {float(gaps.max()):.3g} s apart. Leave it "
+            "out, or choose --fps so that all are about as far apart."
+        )
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
