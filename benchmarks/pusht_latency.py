@@ -5,8 +5,8 @@
 A plan is one call of `select_action` that plans: from an observation to the next eight actions, or to one action where a
 method plans no more (`num_actions`). Latency does not depend on the weights: nets are those of the recipes, built for a few
 random episodes; ours is the policy that comes with the library, if it is there, or that of --policy. Methods take turns, so
-that a machine that is busy is so for all. A quick method rehearses each turn: the others have emptied the caches. Then each quick one
-makes as many plans in a row, as on a robot of its own (`alone_ms`, the median).
+that a machine that is busy is so for all. A quick method rehearses each turn: the others have emptied the caches. Then each
+quick one makes as many plans in a row, as on a robot of its own (`alone_ms`, the median).
 What the file knows of another device stays (`--devices gpu` on another machine, say).
 """
 
