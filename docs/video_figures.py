@@ -32,7 +32,7 @@ def curves(results: Path) -> None:
     """Quality against network passes per frame."""
     summary = json.loads(results.read_text(encoding="utf-8"))["summary"]
     found: dict[str, dict[str, Curve]] = {panel: {} for panel in PANELS}
-    for label in ("NSDE", "NSDE, uniform τ", "Flow Matching", "PFI"):
+    for label in ("NSDE", "NSDE, refined", "NSDE, uniform τ", "Flow Matching", "PFI"):
         row = summary.get(label) or {}
         prefixes = ["", *(k.removesuffix("psnr") for k in row if k.startswith("passes ") and k.endswith(": psnr"))]
         prefixes = sorted((p for p in prefixes if f"{p}psnr" in row), key=lambda p: row[f"{p}passes_per_frame"]["mean"])
