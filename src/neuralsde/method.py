@@ -45,12 +45,9 @@ from neuralsde.moments import moved
 from neuralsde.noise import Noise
 from neuralsde.records import with_settings
 from neuralsde.sequence import Condition, Scale, Transition, evaluating, has_dropout, observed_mean
-from neuralsde.sizes import StepSizes
-from neuralsde.solvers import SCHEMES, Coefficients, Step, newest_slope
+from neuralsde.sizes import StepSizes, of_another_length
+from neuralsde.solvers import SCHEMES, Coefficients, Step, newest_slope, steps_in
 from neuralsde.trajectories import Lag, Trajectories
-
-LENGTH_TOLERANCE = 0.1
-"""How far a step may be off the length that a refiner has learned, as a share of it."""
 
 
 class NeuralSDE(GaussianSteps):
@@ -84,7 +81,7 @@ class NeuralSDE(GaussianSteps):
 
     def fit_bounds(self, pairs: Transition) -> None:
         """Measure the size of steps and velocities in the data."""
-        if self.config.refiner and bool(((self.scale.steps(pairs.dt) - 1).abs() > LENGTH_TOLERANCE).any()):
+        if self.config.refiner and bool(of_another_length(self.scale.steps(pairs.dt)).any()):
             raise ValueError("A refiner learns steps of one length. Got gaps that differ. Set `refiner=False`.")
         self.sizes.fit(self.scale, pairs)
         self.start_measurement(self.sizes.typical, pairs)
@@ -229,8 +226,8 @@ class NeuralSDE(GaussianSteps):
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
         if self.refines(sampler):
-            steps = gaps / torch.ceil(gaps / self.max_step(sampler) * (1 - 1e-6)).clamp(min=1)
-            off = steps[(gaps > 0) & ((steps - 1).abs() > LENGTH_TOLERANCE)]
+            steps = gaps / steps_in(gaps, self.max_step(sampler))
+            off = steps[(gaps > 0) & of_another_length(steps)]
             if len(off) or sampler.solver != "euler":
                 took = f"steps of {float(off[0]) * self.scale.step:g}" if len(off) else f"{sampler.solver=}"
                 remedy = "Draw at times that far apart, or pass Sampler(refine=False)."
@@ -291,9 +288,10 @@ class NeuralSDE(GaussianSteps):
 
         if not self.refines(self.sampler):
             return SCHEMES[self.sampler.solver](sde, step.x, step.time, step.dt, step.dw)
-        c = sde(step.x, step.time, correction=False)
+        state, given = step.state(step.x, step.time), condition(step.time)
+        c = self.coefficients(state, given, self.sampler, signs, correction=False)
         mean, spread = step.x + c.drift * step.dt, c.diffusion * step.dt.sqrt()
         proposed = mean + math.sqrt(2) * spread * step.z
-        h = self.refiner(step.state(step.x, step.time), condition(step.time), proposed)
+        h = self.refiner(state, given, proposed)
         rest = self.sampler.refine_noise * noise.normal(step.index, self.scale.shape, stream=2)
         return mean + spread * (step.z + h + rest) / math.sqrt(2)

@@ -10,6 +10,14 @@ from torch import Tensor, nn
 from neuralsde.memo import Memo
 from neuralsde.sequence import Scale, Transition
 
+LENGTH_TOLERANCE = 0.1
+"""How far a step may be off the length that a refiner has learned, as a share of it."""
+
+
+def of_another_length(steps: Tensor) -> Tensor:
+    """Which steps, in units of the learned one, a refiner does not know."""
+    return (steps - 1).abs() > LENGTH_TOLERANCE
+
 
 class StepSizes(nn.Module):
     """Fixed from the data before training and saved with the weights; in units of the scale."""

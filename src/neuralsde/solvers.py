@@ -138,6 +138,11 @@ def _keeping(make: Callable[Concatenate[Tensor, Settings], Made]) -> Callable[Co
 output_times = _keeping(Times.checked)
 
 
+def steps_in(gaps: Tensor, max_step: float) -> Tensor:
+    """How many equal steps of at most `max_step` each gap takes."""
+    return torch.ceil(gaps / max_step * (1 - 1e-6)).clamp(min=1)  # whole steps, whatever the rounding
+
+
 @dataclass(frozen=True)
 class Grid:
     """Solver steps between output times, for each path; shorter paths end in steps of length 0."""
@@ -153,7 +158,7 @@ class Grid:
     def between(cls, times: Float[Tensor, "P T"], max_step: float) -> Grid:
         """Equal steps of at most `max_step` in each interval of `times`."""
         gaps = times.diff(dim=1)
-        steps = torch.ceil(gaps / max_step * (1 - 1e-6)).clamp(min=1).long()  # whole steps, whatever the rounding
+        steps = steps_in(gaps, max_step).long()
         ends = steps.cumsum(1)
         output = torch.cat([torch.zeros_like(ends[:, :1]), ends], dim=1)
         m = torch.arange(int(ends[:, -1].max()) + 1, device=times.device).repeat(len(times), 1)

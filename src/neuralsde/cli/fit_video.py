@@ -287,13 +287,13 @@ def _check_even(films: Films, step: float) -> None:
     """A refiner refuses uneven gaps when it is built: that is after the autoencoder has been trained."""
     import torch
 
-    from neuralsde.method import LENGTH_TOLERANCE
+    from neuralsde.sizes import of_another_length
     from neuralsde.trajectories import Trajectories
 
     times = [torch.tensor(film.times, dtype=torch.float64) for film in films.train]
     stamps = Trajectories(torch.zeros(sum(map(len, times)), 1), torch.cat(times), torch.tensor([len(t) for t in times]))
     gaps = stamps.transitions(lag=step).spread(1_000_000).dt
-    if bool(((gaps / step - 1).abs() > LENGTH_TOLERANCE).any()):
+    if bool(of_another_length(gaps / step).any()):
         raise ValueError(
             f"`--refine` needs an even frame rate. Got frames {float(gaps.min()):.3g} to {float(gaps.max()):.3g} s apart. Leave it "
             "out, or choose --fps so that all are about as far apart."

@@ -147,6 +147,7 @@ REFINED_CHOICE = tuple(
 )
 OPEN = VideoVariant(name="all of the learned noise", refine_noise=1.0, keep=True)
 SINGLE = VideoVariant(name="one pass", refine=False, diffusion=SHARE_OF_NOISE, keep=True)
+REFINED_WAYS = (OPEN, SINGLE, LONG, *REFINED_CHOICE)
 WAYS = ("sampled", "latents", "cubic", "pixels")
 G_OFF: dict[str, Any] = {"note": ", g off", "diffusion": 0.0}
 ONE_PASS: dict[str, Any] = {"note": ", passes 1", "passes": 1}
@@ -185,7 +186,7 @@ def comparison() -> dict[str, Experiment]:
             *between(*WAYS, **G_OFF),
             *CHOICE,
         ),
-        REFINED: (OPEN, SINGLE, LONG, *REFINED_CHOICE),
+        REFINED: REFINED_WAYS,
         "NSDE with denoiser": (QUIET, LOUD, pulls[0]),
         "NSDE with a light denoiser": (QUIET, LOUD, *pulls),
         "Flow Matching": (*rivals, *between("latents", "cubic", "pixels", **ONE_PASS)),
@@ -267,7 +268,7 @@ def people_comparison() -> dict[str, Experiment]:
     """The method and its rivals on real clips."""
     variants = {
         "NSDE": (*passes(2, 5), QUIET, LOUD, LONG, *CHOICE),
-        REFINED: (OPEN, SINGLE, LONG, *REFINED_CHOICE),
+        REFINED: REFINED_WAYS,
         "regression": (LONG,),
     }
     return _with_rivals(people(), variants, (*passes(1, 2, 5, 20), LONG))
