@@ -221,7 +221,7 @@ def large() -> Experiment:
 
 def large_comparison() -> dict[str, Experiment]:
     """The method and its rivals on larger frames."""
-    variants = {"NSDE": (*passes(2), QUIET, LOUD), "regression": ()}
+    variants = {"NSDE": (*passes(2), QUIET, LOUD), REFINED: (OPEN, SINGLE), "regression": ()}
     return _with_rivals(large(), variants, passes(1, 2, 20))
 
 
