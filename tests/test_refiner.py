@@ -11,7 +11,7 @@ from scipy import stats
 
 import neuralsde as nsde
 from neuralsde import losses
-from neuralsde.config import MLPConfig, NeuralSDEConfig, Sampler
+from neuralsde.config import EncodedConfig, MLPConfig, NeuralSDEConfig, Sampler
 from neuralsde.sequence import Transition
 from toy_models import FixedNoise, constant_model
 
@@ -187,6 +187,30 @@ def test_passes_are_counted():
     assert model.nfe == {"flow": 3, "diffusion": 3}
     model.sample(start, times, sampler=Sampler(diffusion=0.0), rng=0)
     assert model.nfe == {"flow": 3}
+
+
+def test_one_net_is_told_its_passes_apart(coin):
+    """Else it would tell a proposal by how clean it is, and read clean states as proposals in the pass of the flow."""
+    if not coin.config.shared:
+        pytest.skip("of one net")
+    seen = []
+    hook = coin.nets["trunk"].register_forward_hook(lambda net, args, out: seen.append(args[1]))
+    coin.sample(torch.zeros(3, 2, 1), [0.0, 1.0], rng=0)
+    hook.remove()
+    flow, refiner = seen
+    assert flow.tolist() == [[0.0]] * 3 and refiner.tolist() == [[1.0]] * 3
+
+
+def test_a_mark_stands_after_context_and_time():
+    data = nsde.Trajectories.from_arrays(
+        np.random.default_rng(0).normal(size=(4, 12, 1)), dt=1.0, context=np.arange(8.0).reshape(4, 1, 2).repeat(12, 1)
+    )
+    net = EncodedConfig(width=8, depth=1, memory=4, step_width=8, step_depth=1)
+    model = nsde.NeuralSDE.for_data(data, **REFINED, shared=True, time_input=True, net=net)
+    seen = []
+    model.nets["trunk"].register_forward_hook(lambda net, args, out: seen.append(args[1]))
+    model.eval().sample(torch.zeros(1, 2, 1), [0.0, 1.0], context=torch.zeros(1, 2), rng=0)
+    assert [tuple(c.shape) for c in seen] == [(1, 4), (1, 4)] and [float(c[0, 3]) for c in seen] == [0.0, 1.0]
 
 
 def test_one_net_takes_two_passes_a_step(coin):

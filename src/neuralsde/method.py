@@ -44,6 +44,7 @@ from neuralsde.losses import DIFFUSION_LOSSES, denoiser_dsm, flow_log, flow_mse,
 from neuralsde.moments import moved
 from neuralsde.noise import Noise
 from neuralsde.records import with_settings
+from neuralsde.scale import joined
 from neuralsde.sequence import Condition, Scale, Transition, evaluating, has_dropout, observed_mean
 from neuralsde.sizes import StepSizes, of_another_length
 from neuralsde.solvers import SCHEMES, Coefficients, Step, newest_slope, steps_in
@@ -92,6 +93,10 @@ class NeuralSDE(GaussianSteps):
         """The wanted fields: one pass of each net, or one of the trunk that they share."""
         names = [name for name, used in wanted.items() if used]
         self.count(**dict.fromkeys(["trunk"] if self.config.shared else names, 1))
+        if (
+            self.config.marks_pass
+        ):  # else the trunk would tell a proposal by how clean it is, and take clean states for one
+            condition = joined(condition, state.new_full((len(state),), wanted.get("refiner", False)))
         if self.config.shared:
             raw = dict(zip(self.config.parts, self.nets["trunk"](state, condition).float().unbind(1)))
         else:

@@ -155,6 +155,11 @@ class NeuralSDEConfig(ModelSettings):
         return ["flow"] + [name for name in ("diffusion", "denoiser", "alpha", "refiner") if getattr(self, name)]
 
     @property
+    def marks_pass(self) -> bool:
+        """Whether the last entry of the condition is 1 in the pass of the refiner, 0 in the others, which share its net."""
+        return self.refiner and self.shared
+
+    @property
     def noisy(self) -> bool:
         """Whether noise is added to training inputs."""
         return max(self.noise) > 0 if isinstance(self.noise, tuple) else self.noise > 0
