@@ -185,10 +185,11 @@ PAIRS = (
     (recipes.REFINED, "NSDE"),
     (recipes.REFINED, "Flow Matching"),
     (recipes.REFINED, "PFI"),
+    (f"{recipes.REFINED}: {recipes.LESS.name}", "Flow Matching"),
     ("NSDE: g off", "regression"),
     ("NSDE: g off", "Flow Matching: passes 1"),
     ("NSDE: 36 frames", "Flow Matching: 36 frames"),
-    (f"{recipes.REFINED}: 36 frames", "Flow Matching: 36 frames"),
+    (f"{recipes.REFINED}: 36 frames, {recipes.LESS.name}", "Flow Matching: 36 frames"),
 )
 
 
