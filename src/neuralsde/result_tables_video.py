@@ -189,7 +189,7 @@ PAIRS = (
     ("NSDE: g off", "regression"),
     ("NSDE: g off", "Flow Matching: passes 1"),
     ("NSDE: 36 frames", "Flow Matching: 36 frames"),
-    (f"{recipes.REFINED}: 36 frames, {recipes.LESS.name}", "Flow Matching: 36 frames"),
+    (f"{recipes.REFINED}: 36 frames", "Flow Matching: 36 frames"),
 )
 
 

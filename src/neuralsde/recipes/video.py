@@ -148,7 +148,8 @@ REFINED_CHOICE = tuple(
 LESS = VideoVariant(name="0.6 of the noise left open", refine_noise=0.6, keep=True)
 OPEN = VideoVariant(name="all of the learned noise", refine_noise=1.0, keep=True)
 SINGLE = VideoVariant(name="one pass", refine=False, diffusion=SHARE_OF_NOISE, keep=True)
-REFINED_WAYS = (LESS, OPEN, SINGLE, replace(LONG, name=f"36 frames, {LESS.name}", refine_noise=0.6), *REFINED_CHOICE)
+LONG_LESS = replace(LONG, name=f"36 frames, {LESS.name}", refine_noise=LESS.refine_noise)
+REFINED_WAYS = (LESS, OPEN, SINGLE, LONG, LONG_LESS, *REFINED_CHOICE)
 WAYS = ("sampled", "latents", "cubic", "pixels")
 G_OFF: dict[str, Any] = {"note": ", g off", "diffusion": 0.0}
 ONE_PASS: dict[str, Any] = {"note": ", passes 1", "passes": 1}
