@@ -71,7 +71,7 @@ def neural_sde() -> Experiment:
 
 
 def refined() -> Experiment:
-    """The same net learns what a step has beyond its Gaussian: two passes per frame, and no less than the learned noise."""
+    """The same net learns what a step has beyond its Gaussian: two passes per frame."""
     return replace(_refined(neural_sde()), name="collisions-refined")
 
 
