@@ -93,9 +93,7 @@ class NeuralSDE(GaussianSteps):
         """The wanted fields: one pass of each net, or one of the trunk that they share."""
         names = [name for name, used in wanted.items() if used]
         self.count(**dict.fromkeys(["trunk"] if self.config.shared else names, 1))
-        if (
-            self.config.marks_pass
-        ):  # else the trunk would tell a proposal by how clean it is, and take clean states for one
+        if self.config.marks_pass:  # or it would tell proposals by how clean they are, and take clean states for them
             condition = joined(condition, state.new_full((len(state),), wanted.get("refiner", False)))
         if self.config.shared:
             raw = dict(zip(self.config.parts, self.nets["trunk"](state, condition).float().unbind(1)))

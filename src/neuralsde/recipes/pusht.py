@@ -50,16 +50,8 @@ def neural_sde() -> Experiment:
 
     Its flow is learned by likelihood: what is exact in the demonstrations, where g is small, is learned exactly.
     """
-    model = NeuralSDEConfig(
-        net=NET,
-        shared=True,
-        normalise="min_max",
-        time_input=True,
-        tau="start",
-        noise=0.1,
-        flow_loss="nll",
-        sampler=SAMPLER,
-    )
+    model = NeuralSDEConfig(net=NET, shared=True, normalise="min_max", time_input=True, tau="start", noise=0.1)
+    model = replace(model, flow_loss="nll", sampler=SAMPLER)
     return Experiment(name="pusht", task=PushTConfig(mirror=True), model=model, train=TRAIN)
 
 
