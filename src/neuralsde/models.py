@@ -119,10 +119,10 @@ def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dic
     if isinstance(config, ImitationConfig):
         policy: Any = _class_of(config)
         return {"net": policy.default_net(config, shape, context_size)}
-    names, size, num_fields = ["net"], context_size + config.time_input, 1
-    reader, late = None, int(config.time_input)
+    names, size, num_fields = ["net"], context_size + config.num_late, 1
+    reader = None
     if isinstance(config, NeuralSDEConfig):
-        names, size, late = config.parts, size + config.marks_pass, late + config.marks_pass
+        names = config.parts
         if config.shared:
             reader = names.index("diffusion") if config.diffusion else None
             names, num_fields = ["trunk"], len(names)
@@ -143,7 +143,7 @@ def _nets(config: ModelConfig, shape: tuple[int, ...], context_size: int) -> dic
         size, slots = size - math.prod(shape), slots + 1
     more = {"history": slots, "condition_size": size, "num_fields": num_fields}
     more |= {} if reader is None else {"reader": reader}
-    more |= {"late": late} if isinstance(config.net, EncodedConfig) else {}
+    more |= {"late": config.num_late} if isinstance(config.net, EncodedConfig) else {}
     return {name: net(config.net, shape, **more) for name in names}
 
 
@@ -160,7 +160,7 @@ def _check_nets(model: SequenceModel) -> None:
     if not isinstance(model, NeuralSDE):
         return
     state = torch.zeros(2, model.config.history, *model.scale.shape)
-    size = model.scale.context_size + model.config.time_input + model.config.marks_pass
+    size = model.scale.context_size + model.config.num_late
     condition = torch.zeros(2, size) if size else None
     if len(set(model.nets.values())) < len(model.nets):
         raise ValueError(

@@ -64,6 +64,11 @@ class ModelSettings(Choice):
     time_input: bool = False
     """Give the nets the time since the start of the path (the model is then no longer time-invariant)."""
 
+    @property
+    def num_late(self) -> int:
+        """Last entries of the condition of the nets, after the context: they change along a path."""
+        return int(self.time_input)
+
 
 @dataclass(frozen=True, kw_only=True)
 class NeuralSDEConfig(ModelSettings):
@@ -158,6 +163,10 @@ class NeuralSDEConfig(ModelSettings):
     def marks_pass(self) -> bool:
         """Whether the last entry of the condition is 1 in the pass of the refiner, 0 in the others, which share its net."""
         return self.refiner and self.shared
+
+    @property
+    def num_late(self) -> int:
+        return super().num_late + self.marks_pass
 
     @property
     def noisy(self) -> bool:

@@ -57,9 +57,8 @@ def neural_sde() -> Experiment:
 
 def perceptron() -> Experiment:
     """The same with one plain perceptron, the squared error of the flow, and without mirror images."""
-    run = _without_mirror(neural_sde())
-    model: Any = replace(run.model, net=PERCEPTRON, flow_loss="mse")  # type: ignore[arg-type]
-    return replace(run, name="pusht-perceptron", model=model)
+    run = _changed(_without_mirror(neural_sde()), net=PERCEPTRON, flow_loss="mse")
+    return replace(run, name="pusht-perceptron")
 
 
 def on_cpu() -> Experiment:
@@ -78,10 +77,9 @@ def diffusion_policy() -> Experiment:
 
 def diffusion_transformer() -> Experiment:
     """Diffusion Policy with a transformer, 10 DDIM steps. The paper: 0.95."""
-    run = diffusion_policy()
-    model: Any = replace(run.model, net=ChunkTransformerConfig())  # type: ignore[arg-type]
+    run = _changed(diffusion_policy(), net=ChunkTransformerConfig())
     train = replace(run.train, lr=3e-4, weight_decay=1e-3)
-    return replace(run, name="pusht-diffusion-transformer", model=model, train=train)
+    return replace(run, name="pusht-diffusion-transformer", train=train)
 
 
 def rectified_flow() -> Experiment:
@@ -137,11 +135,10 @@ def paper() -> Experiment:
 
 def image() -> Experiment:
     """The SDE over the action path, given the last two 96 × 96 images and places of the agent."""
-    run = neural_sde()
+    run = _changed(neural_sde(), net=ImageConfig(dropout=0.2), flow_loss="mse")
     task = replace(_with_policy(run, history=2, horizon=16, chunk=8), observation="image")
-    model: Any = replace(run.model, net=ImageConfig(dropout=0.2), flow_loss="mse")  # type: ignore[arg-type]
     train = replace(TRAIN, steps=20_000, batch_size=256, lr=3e-4)
-    return replace(run, name="pusht-image", task=task, model=model, train=train)
+    return replace(run, name="pusht-image", task=task, train=train)
 
 
 def _with_policy(run: Experiment, **settings: Any) -> PushTConfig:
