@@ -23,6 +23,8 @@ class ClipsConfig:
     """Of a folder: frames from the start of one clip to that of the next."""
     length: int = 16
     """Frames of a clip."""
+    copies: int = 0
+    """Of each training clip, beside itself: shown a little nearer, in another light, every other one mirrored."""
     num_workers: int = 2
     """Processes that simulate."""
 
@@ -31,6 +33,7 @@ class ClipsConfig:
         for name in ("stride", "num_workers"):
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
         check(self.length >= 2, f"A clip needs at least 2 frames. Got {self.length=}.")
+        check(self.copies >= 0, f"`copies` must be 0 or more. Got {self.copies=}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -251,8 +251,8 @@ PEOPLE = ClipsConfig(source="data/weizmann,data/kth", length=CONTEXT + 16, strid
 def people_autoencoder() -> Experiment:
     """Frames of walking, running and waving people as 4 × 8 × 8 latents, and back."""
     run = autoencoder()
-    train = replace(run.train, steps=4_000)
-    return replace(run, name="people-autoencoder", task=FramesConfig(clips=PEOPLE, num_frames=50_000), train=train)
+    task = FramesConfig(clips=replace(PEOPLE, stride=PEOPLE.length, copies=15), num_frames=100_000)
+    return replace(run, name="people-autoencoder", task=task, train=replace(run.train, steps=4_000))
 
 
 def people() -> Experiment:

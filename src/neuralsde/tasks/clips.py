@@ -18,6 +18,7 @@ from torch import Tensor
 
 from neuralsde.config.collisions import Split
 from neuralsde.config.video import ClipsConfig
+from neuralsde.data.videos.copies import changed
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.data.videos.shards import VideoShards, Windows
 from neuralsde.files import replacing, writable_folder
@@ -50,26 +51,40 @@ def read_clips(
     config: ClipsConfig, part: Split, num: int | None = None
 ) -> tuple[UInt8[Tensor, "N T C H W"], Float[Tensor, "N T"]]:
     """Frames and times (seconds) of the clips of a part, or of `num` of them: the first of those that are made on the spot,
-    else spread evenly over it."""
-    times = read_times(config, part, num)
+    else spread evenly over it. Training clips are followed by their copies."""
+    frames, times = _read(config, part, num), read_times(config, part, num)
+    if part != "train" or not config.copies:
+        return frames, times
+    rng = torch.Generator().manual_seed(0)
+    return torch.cat([frames, *(_copies(frames, rng) for _ in range(config.copies))]), times
+
+
+def _copies(frames: UInt8[Tensor, "N T C H W"], rng: torch.Generator) -> UInt8[Tensor, "N T C H W"]:
+    return torch.cat([changed(some.to(device()), rng).to(frames.device) for some in frames.split(64)])
+
+
+def _read(config: ClipsConfig, part: Split, num: int | None) -> UInt8[Tensor, "N T C H W"]:
     if config.source != "collisions":
-        return torch.from_numpy(np.stack([windows.clip(k)[0] for windows, k in _places(config, part, num)])), times
-    scenes, total = replace(config.collisions, num_frames=config.length), len(times)
+        return torch.from_numpy(np.stack([windows.clip(k)[0] for windows, k in _places(config, part, num)]))
+    scenes, total = replace(config.collisions, num_frames=config.length), len(config.collisions.seeds(part)[:num])
     look = replace(scenes, num_train=1, num_validation=1, num_test=1)
 
     def make() -> Tensor:
         workers = min(config.num_workers, total)
         return split_clips(scenes, part, num=total, device=device(), num_workers=workers).frames
 
-    return kept("collisions", (VERSION, look, part, total), make), times
+    return kept("collisions", (VERSION, look, part, total), make)
 
 
 def read_times(config: ClipsConfig, part: Split, num: int | None = None) -> Float[Tensor, "N T"]:
     """The times alone, of the same clips."""
     if config.source == "collisions":
         total = len(config.collisions.seeds(part)[:num])
-        return (torch.arange(config.length, dtype=torch.float64) / config.collisions.fps)[None].expand(total, -1)
-    return torch.from_numpy(np.stack([windows.clip(k)[1] for windows, k in _places(config, part, num)])).double()
+        times = (torch.arange(config.length, dtype=torch.float64) / config.collisions.fps)[None].expand(total, -1)
+    else:
+        rows = [windows.clip(k)[1] for windows, k in _places(config, part, num)]
+        times = torch.from_numpy(np.stack(rows)).double()
+    return times.repeat(1 + config.copies, 1) if part == "train" else times
 
 
 def read_groups(config: ClipsConfig, part: Split, num: int | None = None) -> Int[Tensor, " N"] | None:
@@ -86,7 +101,7 @@ def content(config: ClipsConfig) -> object:
     if config.source == "collisions":
         return VERSION, replace(config, num_workers=1)
     folders = [(shards.fingerprint, shards.parts(config.way)) for shards in _folders(config)]
-    return folders, config.length, config.stride
+    return folders, config.length, config.stride, config.copies
 
 
 def has_part(config: ClipsConfig, part: Split) -> bool:
