@@ -145,6 +145,7 @@ REFINED_CHOICE = tuple(
     VideoVariant(name=f"validation, {k:g} of the noise left open", refine_noise=k, part="validation")
     for k in (0, 0.3, 0.6, 0.8, 1)
 )
+VALIDATION = VideoVariant(name="validation", part="validation")
 LESS = VideoVariant(name="0.6 of the noise left open", refine_noise=0.6, keep=True)
 OPEN = VideoVariant(name="all of the learned noise", refine_noise=1.0, keep=True)
 SINGLE = VideoVariant(name="one pass", refine=False, diffusion=SHARE_OF_NOISE, keep=True)
@@ -245,13 +246,13 @@ def scaling() -> dict[str, Experiment]:
 
 # People: Weizmann and what there is of KTH
 
-PEOPLE = ClipsConfig(source="data/weizmann,data/kth", length=CONTEXT + 16, stride=4)
+PEOPLE = ClipsConfig(source="data/weizmann,data/kth", length=CONTEXT + 16, stride=4, copies=15)
 
 
 def people_autoencoder() -> Experiment:
     """Frames of walking, running and waving people as 4 × 8 × 8 latents, and back."""
     run = autoencoder()
-    task = FramesConfig(clips=replace(PEOPLE, stride=PEOPLE.length, copies=15), num_frames=100_000)
+    task = FramesConfig(clips=replace(PEOPLE, stride=PEOPLE.length), num_frames=100_000)
     return replace(run, name="people-autoencoder", task=task, train=replace(run.train, steps=4_000))
 
 
@@ -261,9 +262,7 @@ def people() -> Experiment:
     task = VideoConfig(
         clips=PEOPLE, context=CONTEXT, autoencoder="runs/people-autoencoder/model", num_clips=512, variants=(LONG,)
     )
-    train = replace(TRAIN, steps=4_000)
-    model: Any = replace(run.model, net=replace(NET, dropout=0.1))  # type: ignore[arg-type]
-    return replace(run, name="people", task=task, model=model, train=train)
+    return replace(run, name="people", task=task, train=replace(TRAIN, steps=10_000))
 
 
 def people_comparison() -> dict[str, Experiment]:
@@ -271,6 +270,6 @@ def people_comparison() -> dict[str, Experiment]:
     variants = {
         "NSDE": (*passes(2, 5), QUIET, LOUD, LONG, *CHOICE),
         REFINED: REFINED_WAYS,
-        "regression": (LONG,),
+        "regression": (LONG, VALIDATION),
     }
-    return _with_rivals(people(), variants, (*passes(1, 2, 5, 20), LONG))
+    return _with_rivals(people(), variants, (*passes(1, 2, 5, 20), LONG, VALIDATION))
