@@ -34,7 +34,7 @@ def half_width(found: Mapping[str, Any], num_seeds: int, within: float | None) -
     over_seeds: float | None = found.get("ci95")
     if within is None or over_seeds is None:
         return over_seeds if within is None else within
-    return over_seeds if found.get("n", num_seeds) >= MANY and over_seeds > 0.02 * within else within
+    return over_seeds if found.get("n", num_seeds) >= MANY and over_seeds > 0.01 * within else within
 
 
 def _value(row: Row, name: str, digits: int) -> str:
@@ -67,7 +67,7 @@ def _settings(row: Row, skip: tuple[str, ...] = ("×", "validation", "36 frames"
 def methods(values: Mapping[str, Any], planned: Mapping[str, Any] | None = None) -> str:
     """Each method as it is and with other numbers of passes, beside a copy of the last frame and the decoder."""
     summary = values["summary"]
-    labels = [k for k in planned or recipes.comparison() if not _is_ablation(k)]
+    labels = planned or [k for k in recipes.comparison() if not _is_ablation(k)]
     rows, ours = [], summary.get("NSDE") or {}
     for label in labels:
         row = summary.get(label) or {}
@@ -227,7 +227,8 @@ def large(values: Mapping[str, Any]) -> str:
 def people(values: Mapping[str, Any]) -> str:
     """Weizmann and KTH."""
     planned = recipes.people_comparison()
-    return "\n\n".join([methods(values, planned), paired(values, _among(planned)), long_clips(values)])
+    pairs = [*_among(planned), ("NSDE", "NSDE, squared error")]
+    return "\n\n".join([methods(values, planned), paired(values, pairs), long_clips(values)])
 
 
 def scaling(values: Mapping[str, Any]) -> str:
