@@ -142,7 +142,22 @@ def video_source() -> str:
     )
 
 
+def video_people_choice() -> str:
+    """What was tried on the validation clips of people."""
+    lines = [
+        "| model | copies | input noise | dropout | steps | flow by | PSNR, dB | SSIM | distance of motion |",
+        "|---" * 9 + "|",
+    ]
+    for r in _results("video_people_choice.json")["runs"]:
+        loss = {"mse": "squared error", "nll": "likelihood", None: "–"}[r["flow_loss"]]
+        note = f", weight {r['refiner_weight']}" if r["refiner_weight"] else ""
+        made = f"{r['label']}{note} | {r['copies']} | {r['noise']} | {r['dropout']} | {r['steps']:,} | {loss}"
+        lines.append(f"| {made} | {r['psnr']:.2f} | {r['ssim']:.4f} | {r['motion_distance']:.2f} |")
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "video-people-choice": video_people_choice,
     "video-collisions": _video("video-collisions"),
     "video-collisions-128": _video("video-collisions-128"),
     "video-scaling": _video("video-scaling"),

@@ -183,6 +183,18 @@ def test_a_refined_model_draws_in_two_passes(films, tmp_path, capsys):
     assert "`--refine` needs --num-context of 2 or more" in text
 
 
+def test_copies_are_learned_from_and_only_the_films_are_counted(films, run_dir, tmp_path, capsys):
+    call("fit", films, *TINY, "--copies", "2", "--output", tmp_path / "run")
+    assert " video(s) and 2 copies of each, " in capsys.readouterr().out
+    plain, more = (load_file(d / "latents.safetensors") for d in (run_dir, tmp_path / "run"))
+    assert len(more["train.states"]) == 3 * len(plain["train.states"])
+    assert len(more["validation.states"]) == len(plain["validation.states"])
+    counted = [re.search(r"learned from: .*", (d / "report.md").read_text())[0] for d in (run_dir, tmp_path / "run")]
+    assert counted[0] == counted[1]
+    text = fails(capsys, "fit", films, *TINY, "--copies", "1", "--output", tmp_path / "run", "--resume")
+    assert "with another copies: it ran with 2. Got 1" in text
+
+
 def test_variable_and_other_rates_are_kept_or_named(films, tmp_path, capsys):
     """Steps of 0.1 s: a film whose frames drop out is learned from where it can be, one of 12 per second is named."""
     for name in ("scene0.mp4", "scene1.mp4", "scene2.mp4"):
@@ -232,6 +244,7 @@ def test_an_autoencoder_is_used_again(films, run_dir, tmp_path, capsys):
         (["--noise", "0.2"], "--noise: this is for tables"),
         (["--train.lr", "0.1"], "--train.lr: for videos this is chosen"),
         (["--num-context", "0"], "at least 1"),
+        (["--copies", "-1"], "`--copies` must be 0 or more"),
         (["--num-context", "40"], "No video has 40 + 1 frames"),
         (["--width", "20"], "multiple of 32"),
         (["--steps", "0"], "`--steps` must be at least 1"),

@@ -299,6 +299,18 @@ def test_clips_of_a_folder_of_videos(tmp_path):
     assert clips.has_part(source, "test") and clips.has_part(CLIPS, "validation")
     assert torch.equal(clips.read_times(source, "train", 3), clips.read_clips(source, "train", 3)[1])
 
+    # Copies follow the clips that are learned from, at the same times; those that are scored have none
+    copied = replace(source, copies=2)
+    more, stamps = clips.read_clips(copied, "train")
+    assert (
+        more.shape == (18, *frames.shape[1:]) and torch.equal(more[:6], frames) and not torch.equal(more[6:12], frames)
+    )
+    assert torch.equal(stamps, times.repeat(3, 1)) and torch.equal(clips.read_times(copied, "train"), stamps)
+    assert torch.equal(clips.read_clips(copied, "test")[0], clips.read_clips(source, "test")[0])
+    assert clips.content(copied) != clips.content(source)
+    with pytest.raises(ValueError, match="`copies` must be 0 or more"):
+        replace(source, copies=-1)
+
     # What is kept of them belongs to the frames and to the split, not to the name of the folder
     before = clips.content(source)
     for k, change in enumerate(({"seed": 1, "test": 0.3}, {})):

@@ -46,9 +46,9 @@ class VideoFit:
     num_context: int = 4
     """Frames that are given to predict the next."""
     width: int | None = None
-    """Size of the net; absent: on a GPU that of the recipe `collisions`, else 128 (1 million parameters)."""
+    """Size of the net; absent: on a GPU that of the recipe `people`, else 128 (1 million parameters)."""
     batch_size: int | None = None
-    """Frames per step; absent: on a GPU those of the recipe `collisions`, else 32."""
+    """Frames per step; absent: on a GPU those of the recipe `people`, else 32."""
     autoencoder: str | None = None
     """Folder of a trained autoencoder of frames of this size, to use instead of a new one; or taef2:FOLDER, with the published
     weights of that tiny autoencoder."""
@@ -56,6 +56,9 @@ class VideoFit:
     """Optimiser steps of the autoencoder; absent: by the number of frames, at most those of its recipe on a GPU, else 1,000."""
     refine: bool = False
     """Learn a refiner too: frames then take two passes, in which what may happen is decided. It needs an even frame rate."""
+    copies: int = 0
+    """Learn from so many copies of each video too, seen a little nearer, in another light, every other one mirrored: for a long
+    training on few videos."""
     num_workers: int | None = None
     """Processes that decode; 0: none but this; absent: one for each processor."""
     on_bad: Literal["skip", "raise"] = "skip"
@@ -72,6 +75,7 @@ class VideoPlan:
     step: float
     """Seconds from frame to frame."""
     holdout: float
+    copies: int = 0
     autoencoder: str | None
     autoencoder_model: AutoencoderConfig
     autoencoder_train: TrainConfig
@@ -91,7 +95,7 @@ def is_video(data: Path) -> bool:
 def fit_videos(command: Fit, folder: Path) -> None:
     """Decode, train both, save, score, report."""
     from neuralsde.cli.fit_video_report import draw, score, write_report
-    from neuralsde.cli.video_films import frame_step, split, usable
+    from neuralsde.cli.video_films import frame_step, split, usable, with_copies
     from neuralsde.experiment import provenance, write_results
     from neuralsde.files import writable_folder
     from neuralsde.models import build
@@ -108,10 +112,11 @@ def fit_videos(command: Fit, folder: Path) -> None:
     plan = _plan(command, folder, shards, films, step)
     _announce(films, plan)
 
-    autoencoder = _autoencoder(plan, films, folder, command.resume)
+    learned = replace(films, train=with_copies(films.train, options.copies))
+    autoencoder = _autoencoder(plan, learned, folder, command.resume)
     pairs = {
         name: data.transitions(lag=step, history=options.num_context)
-        for name, data in _latents(autoencoder, films, folder, plan, command.resume).items()
+        for name, data in _latents(autoencoder, learned, folder, plan, command.resume).items()
     }
     print(f"Learning the SDE of latents: {plan.train.steps:,} steps.", flush=True)
     config = replace(plan.model, noise=_noise(pairs["train"], plan.model))
@@ -137,12 +142,13 @@ def _check(command: Fit) -> None:
     other = [f.name for f in fields(train) if f.name not in FREE and getattr(train, f.name) != getattr(default, f.name)]
     if other:
         flags = ", ".join(f"--train.{name.replace('_', '-')}" for name in other)
-        raise ValueError(f"{flags}: for videos this is chosen by what is there. `nsde train collisions` takes it.")
+        raise ValueError(f"{flags}: for videos this is chosen by what is there. `nsde train people` takes it.")
     size = options.size
     check(size is None or (size >= 16 and size % 8 == 0), f"`--size` must be a multiple of 8 from 16 on. Got {size}.")
     check(options.num_context >= 1, f"`--num-context` must be at least 1. Got {options.num_context}.")
     check(not options.refine or options.num_context > 1, "`--refine` needs --num-context of 2 or more. Got 1.")
     check(options.fps is None or options.fps > 0, f"`--fps` must be positive. Got {options.fps}.")
+    check(options.copies >= 0, f"`--copies` must be 0 or more. Got {options.copies}.")
     for name in ("batch_size", "autoencoder_steps"):
         value = getattr(options, name)
         check(value is None or value >= 1, f"`--{name.replace('_', '-')}` must be at least 1. Got {value}.")
@@ -248,12 +254,13 @@ def _plan(command: Fit, folder: Path, shards: VideoShards, films: Films, step: f
 
 
 def _chosen(command: Fit, shards: VideoShards, films: Films, step: float, gpu: bool) -> VideoPlan:
-    from neuralsde.recipes.video import autoencoder, learning_rate, neural_sde, refined
+    from neuralsde.recipes.video import autoencoder, learning_rate, people, with_refiner
 
     if command.video.refine:
         _check_even(films, step)
-    options, num = command.video, sum(len(film.times) for film in films.train)
-    frames, latents = autoencoder(), refined() if options.refine else neural_sde()
+    options = command.video
+    num = (1 + options.copies) * sum(len(film.times) for film in films.train)
+    frames, latents = autoencoder(), with_refiner(people()) if options.refine else people()
     free: dict[str, Any] = {name: getattr(command.train, name) for name in FREE}
 
     def training(recipe: TrainConfig, steps: int | None, most: int) -> TrainConfig:
@@ -274,6 +281,7 @@ def _chosen(command: Fit, shards: VideoShards, films: Films, step: float, gpu: b
         gpu=gpu,
         step=step,
         holdout=command.holdout,
+        copies=options.copies,
         autoencoder=options.autoencoder,
         autoencoder_model=replace(frames.model, net=replace(convolutions, down=_down(shards.settings))),
         autoencoder_train=training(frames.train, options.autoencoder_steps, 1_000),
@@ -307,7 +315,8 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _announce(films: Films, plan: VideoPlan) -> None:
     num, held = (sum(len(film.times) for film in some) for some in (films.train, films.held_out))
-    lines = [f"Learning from {num:,} frames of {len(films.train)} video(s), {1 / plan.step:.3g} per second."]
+    copies = f" and {plan.copies} copies of each" if plan.copies else ""
+    lines = [f"Learning from {num:,} frames of {len(films.train)} video(s){copies}, {1 / plan.step:.3g} per second."]
     lines += [f"Held out: {films.words}, {held:,} frames."] if films.held_out else ["Nothing is held out."]
     print("\n".join([*lines, *(f"- {note}" for note in films.notes)]), flush=True)
 

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from neuralsde.autoencoder import Autoencoder
+from neuralsde.data.videos.copies import changed
 from neuralsde.data.videos.shards import VideoShards
 from neuralsde.files import read_tensors, replacing
 from neuralsde.records import check
@@ -22,6 +23,8 @@ from neuralsde.video_model import NEAR
 
 AT_ONCE = 512
 """Frames that are encoded at once."""
+PIECE = 256
+"""Frames that are changed alike, at most, in a copy."""
 MOST_BYTES = {False: 2**30, True: 2**32}
 """Memory for the frames that an autoencoder learns from, without and with a GPU."""
 
@@ -172,6 +175,16 @@ def _runs(times: np.ndarray, step: float) -> list[np.ndarray]:
         if later == len(times):
             return [np.array(row) for row in rows]
         rows.append([later])
+
+
+def with_copies(films: list[Film], num: int) -> list[Film]:
+    """Films, and behind them so many changed copies of each, in pieces; copies are held in memory."""
+    rng, found = torch.Generator().manual_seed(0), list(films)
+    for film in films * num:
+        for rows in np.array_split(np.arange(len(film.times)), -(-len(film.times) // PIECE)):
+            frames = changed(torch.from_numpy(np.array(film.frames[rows]))[None], rng)[0].numpy()
+            found.append(Film(film.name, frames, film.times[rows]))
+    return found
 
 
 def frames_of(films: list[Film], gpu: bool) -> Trajectories:

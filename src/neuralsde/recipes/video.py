@@ -72,7 +72,7 @@ def neural_sde() -> Experiment:
 
 def refined() -> Experiment:
     """The same net learns what a step has beyond its Gaussian: two passes per frame."""
-    return replace(_refined(neural_sde()), name="collisions-refined")
+    return replace(with_refiner(neural_sde()), name="collisions-refined")
 
 
 def flow_matching() -> Experiment:
@@ -97,7 +97,8 @@ def _changed(run: Experiment, **settings: Any) -> Experiment:
     return replace(run, model=replace(run.model, **settings))
 
 
-def _refined(run: Experiment) -> Experiment:
+def with_refiner(run: Experiment) -> Experiment:
+    """A run whose model learns a refiner too."""
     return _changed(run, refiner=True, sampler=Sampler(refine_noise=OPEN_NOISE))
 
 
@@ -106,7 +107,7 @@ def _with_rivals(
 ) -> dict[str, Experiment]:
     """A run and those of its rivals on the same clips with the same net, and how each is drawn from."""
     net: Any = ours.model.net  # type: ignore[attr-defined]
-    rows = {"NSDE": ours} | ({REFINED: _refined(ours)} if REFINED in variants else {})
+    rows = {"NSDE": ours} | ({REFINED: with_refiner(ours)} if REFINED in variants else {})
     rows |= {
         label: replace(ours, name=run.name.replace("collisions", ours.name), model=replace(run.model, net=net))
         for label, run in {"Flow Matching": flow_matching(), "PFI": pfi(), "regression": regression()}.items()
@@ -163,7 +164,7 @@ def comparison() -> dict[str, Experiment]:
     scored = _changed(ours, denoiser=True)
     rows = {
         "NSDE": ours,
-        REFINED: _refined(ours),
+        REFINED: with_refiner(ours),
         **rival,
         "Flow Matching, noise to next frame": _changed(rival["Flow Matching"], target="next"),
         "regression": regression(),
