@@ -144,10 +144,8 @@ def video_source() -> str:
 
 def video_people_choice() -> str:
     """What was tried on the validation clips of people."""
-    lines = [
-        "| model | copies | input noise | dropout | steps | flow by | PSNR, dB | SSIM | distance of motion |",
-        "|---" * 9 + "|",
-    ]
+    head = "| model | copies | input noise | dropout | steps | flow by | PSNR, dB | SSIM | distance of motion |"
+    lines = [head, "|---" * head.count(" |") + "|"]
     for r in _results("video_people_choice.json")["runs"]:
         loss = {"mse": "squared error", "nll": "likelihood", None: "–"}[r["flow_loss"]]
         note = f", weight {r['refiner_weight']}" if r["refiner_weight"] else ""

@@ -1,4 +1,4 @@
-"""Copies of clips: what is drawn for one holds for all of its frames, shows nothing that was not there, and is another each time."""
+"""Copies of clips: what is drawn for one holds for all of its frames and shows nothing that was not there; no two are alike."""
 
 import numpy as np
 import torch
