@@ -191,7 +191,6 @@ class VideoFile(Pictures):
         """By 90 degrees, against the clock, until the picture stands upright."""
 
     def __iter__(self) -> Iterator[tuple[float, Callable[[], np.ndarray]]]:
-        av = need_pyav()
         with _open(self.file) as container:
             stream = _pictures(container)
             if stream.codec_context is None:
@@ -206,8 +205,8 @@ class VideoFile(Pictures):
                 k = len(times)
                 try:
                     frame, complaints = _listen(lambda: next(frames, None))
-                except (av.FFmpegError, OSError, ValueError, RuntimeError) as error:
-                    raise BadVideo(f"is damaged at frame {k} ({_words(error)})") from None
+                except _GaveUp as error:
+                    raise BadVideo(f"is damaged at frame {k} ({error})") from None
                 if complaints or (frame is not None and frame.is_corrupt):
                     raise BadVideo(f"is damaged at frame {k} ({'; '.join(complaints) or 'pixels are missing'})")
                 if frame is None:
@@ -292,15 +291,13 @@ def _open(file: Path | bytes) -> Any:
     try:
         container, _ = _listen(lambda: av.open(place, options={"format_whitelist": FORMATS}))
         return container
-    except (av.FFmpegError, OSError, ValueError, RuntimeError) as error:
-        if isinstance(error, PermissionError):
+    except _GaveUp as error:
+        if isinstance(error.__cause__, PermissionError):
             raise BadVideo("may not be read (permission denied)") from None
         head = file[:12] if isinstance(file, bytes) else first_and_last(file)[0]
         if head[4:8] in (b"ftyp", b"mdat", b"wide", b"free") or head[:4] in (b"RIFF", b"\x1a\x45\xdf\xa3", b"GIF8"):
-            raise BadVideo(
-                f"is cut short or damaged: it has no frames or their list is missing ({_words(error)})"
-            ) from None
-        raise BadVideo(f"is not a video that can be read ({_words(error)})") from None
+            raise BadVideo(f"is cut short or damaged: it has no frames or their list is missing ({error})") from None
+        raise BadVideo(f"is not a video that can be read ({error})") from None
 
 
 def _pictures(container: Any) -> Any:
@@ -309,6 +306,10 @@ def _pictures(container: Any) -> Any:
         if "attached_pic" not in str(getattr(stream, "disposition", "")).lower():
             return stream
     raise BadVideo("holds sound and no pictures" if container.streams.audio else "holds no pictures")
+
+
+class _GaveUp(Exception):
+    """FFmpeg could not go on; the text is what it said of it."""
 
 
 def _listen(step: Callable[[], Any]) -> tuple[Any, list[str]]:
@@ -322,13 +323,10 @@ def _listen(step: Callable[[], Any]) -> tuple[Any, list[str]]:
         try:
             with av.logging.Capture() as said:
                 result = step()
+        except (av.FFmpegError, OSError, ValueError, RuntimeError) as error:  # its own log may be of an earlier file
+            words = said[-1][2].strip() if said else getattr(error, "strerror", None) or error
+            raise _GaveUp(words) from error
         finally:
             av.logging.set_level(level)
             av.logging.set_skip_repeated(skip)
     return result, [f"{name}: {text.strip()}" for _, name, text in said]
-
-
-def _words(error: Exception) -> str:
-    """What FFmpeg says, without numbers and paths."""
-    log = getattr(error, "log", None)
-    return str(log[2]).strip() if log else str(getattr(error, "strerror", None) or error)
