@@ -1,5 +1,6 @@
 import itertools
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import stats
 
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
-from neuralsde.config import MLPConfig
+from neuralsde.config import MLPConfig, UViTConfig
 from neuralsde.noise import Noise
 from neuralsde.sequence import finite
 from toy_models import constant_model, field_model, mlp_model, pairs
@@ -468,3 +469,17 @@ def test_noise_that_hides_the_velocity_is_warned_of():
     data = Trajectories.from_arrays(torch.sin(times)[None, :, None], times)
     with pytest.warns(UserWarning, match="hides the differences between slots"):
         NeuralSDE.for_data(data, history=2)
+
+
+def test_pictures_bear_more_noise_than_numbers():
+    """White states: slots differ by √2 (rms); 0.4 of it as noise is borne by pictures, 0.8 by nobody."""
+    steps = torch.randn(8, 12, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    pictures, numbers = (Trajectories.from_arrays(x) for x in (steps, steps.flatten(2)))
+    noise = 0.4 * math.sqrt(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NeuralSDE.for_data(pictures, history=2, noise=noise, net=UViTConfig(width=32))
+    with pytest.warns(UserWarning, match="hides the differences"):
+        NeuralSDE.for_data(pictures, history=2, noise=2 * noise, net=UViTConfig(width=32))
+    with pytest.warns(UserWarning, match="hides the differences"):
+        NeuralSDE.for_data(numbers, history=2, noise=noise)

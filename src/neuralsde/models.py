@@ -185,7 +185,8 @@ def _warn_of_history(model: SequenceModel, pairs: Transition) -> None:
     slots = model.scale.states(pairs.history)
     size = float(slots.diff(dim=1).square().mean().sqrt())
     noise = float(torch.as_tensor(getattr(model.config, "noise", 0.0)).max())
-    if noise > 0.25 * size:
+    share = 0.6 if slots.ndim > 4 else 0.25  # of pictures, neighbours show the same motion
+    if noise > share * size:
         warnings.warn(
             f"noise={noise:g} hides the differences between slots (rms {size:.2g}). Use a smaller `noise` or a `lag`.",
             stacklevel=3,

@@ -394,4 +394,4 @@ def _noise(pairs: Transitions, config: NeuralSDEConfig) -> float:
     frames = units.states(torch.cat([some.history, some.next[:, None]], dim=1))
     differences = float(frames.diff(dim=1).square().mean().sqrt())
     assert isinstance(config.noise, float)
-    return min(config.noise, float(f"{0.2 * differences:.3g}"))
+    return min(config.noise, float(f"{0.5 * differences:.3g}"))
