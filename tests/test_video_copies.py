@@ -1,6 +1,7 @@
 """Copies of clips: what is drawn for one holds for all of its frames and shows nothing that was not there; no two are alike."""
 
 import numpy as np
+import pytest
 import torch
 
 from neuralsde.cli import video_films
@@ -88,3 +89,12 @@ def test_films_keep_their_times_in_pieces(monkeypatch):
     joined = np.concatenate([film.times for film in found[2:5]])
     assert np.array_equal(joined, films[0].times)
     assert not np.array_equal(found[2].frames, found[6].frames)
+
+
+def test_copies_that_memory_would_not_hold_are_refused(monkeypatch):
+    frames = smooth(1, length=12)[0].numpy()
+    monkeypatch.setattr(video_films, "MOST_COPIED", 3 * frames.size)
+    films = [Film("a", frames, np.arange(12) / 10)]
+    assert len(with_copies(films, 3)) == 4
+    with pytest.raises(ValueError, match=r"`--copies` must fit into .* Got 4 of .* Give at most 3"):
+        with_copies(films, 4)

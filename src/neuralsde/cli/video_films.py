@@ -25,6 +25,8 @@ AT_ONCE = 512
 """Frames that are encoded at once."""
 PIECE = 256
 """Frames that are changed alike, at most, in a copy."""
+MOST_COPIED = 2**33
+"""Bytes of all copies."""
 MOST_BYTES = {False: 2**30, True: 2**32}
 """Memory for the frames that an autoencoder learns from, without and with a GPU."""
 
@@ -179,6 +181,12 @@ def _runs(times: np.ndarray, step: float) -> list[np.ndarray]:
 
 def with_copies(films: list[Film], num: int) -> list[Film]:
     """Films, and behind them so many changed copies of each, in pieces; copies are held in memory."""
+    size = sum(film.frames.size for film in films)
+    if num * size > MOST_COPIED:
+        raise ValueError(
+            f"`--copies` must fit into {MOST_COPIED / 2**30:g} GiB of memory. Got {num} of {size / 2**30:.1f} GiB each. "
+            f"Give at most {MOST_COPIED // size}: so many frames need few copies, or none."
+        )
     rng, found = torch.Generator().manual_seed(0), list(films)
     for film in films * num:
         for rows in np.array_split(np.arange(len(film.times)), -(-len(film.times) // PIECE)):
