@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from neuralsde import result_tables
+from neuralsde import result_tables, result_tables_video
 
 ROOT = Path(__file__).parent.parent
 
@@ -144,14 +144,7 @@ def video_source() -> str:
 
 def video_people_choice() -> str:
     """What was tried on the validation clips of people."""
-    head = "| model | copies | input noise | dropout | steps | flow by | PSNR, dB | SSIM | distance of motion |"
-    lines = [head, "|---" * head.count(" |") + "|"]
-    for r in _results("video_people_choice.json")["runs"]:
-        loss = {"mse": "squared error", "nll": "likelihood", None: "–"}[r["flow_loss"]]
-        note = f", weight {r['refiner_weight']}" if r["refiner_weight"] else ""
-        made = f"{r['label']}{note} | {r['copies']} | {r['noise']} | {r['dropout']} | {r['steps']:,} | {loss}"
-        lines.append(f"| {made} | {r['psnr']:.2f} | {r['ssim']:.4f} | {r['motion_distance']:.2f} |")
-    return "\n".join(lines)
+    return result_tables_video.people_choice(_results("video_people_choice.json"))
 
 
 TABLES: dict[str, Callable[[], str]] = {

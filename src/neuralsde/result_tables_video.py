@@ -231,6 +231,17 @@ def people(values: Mapping[str, Any]) -> str:
     return "\n\n".join([methods(values, planned), paired(values, pairs), long_clips(values)])
 
 
+def people_choice(values: Mapping[str, Any]) -> str:
+    """Settings that were tried on validation clips of people, one training each."""
+    losses, rows = {"mse": "squared error", "nll": "likelihood", None: "–"}, []
+    for run in values["runs"]:
+        label = run["label"] + (f", weight {run['refiner_weight']}" if run["refiner_weight"] else "")
+        settings = [str(run["copies"]), str(run["noise"]), str(run["dropout"]), f"{run['steps']:,}"]
+        figures = [f"{run[name]:.{digits}f}" for name, digits in FIGURES.items()]
+        rows.append([label, *settings, losses[run["flow_loss"]], *figures])
+    return _table(f"model | copies | input noise | dropout | steps | flow by | {HEAD}", rows)
+
+
 def scaling(values: Mapping[str, Any]) -> str:
     """Sizes and reduced losses, and the line through them."""
     from neuralsde.metrics.power_law import fit_power_law

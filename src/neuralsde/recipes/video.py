@@ -253,7 +253,7 @@ PEOPLE = ClipsConfig(source="data/weizmann,data/kth", length=CONTEXT + 16, strid
 def people_autoencoder() -> Experiment:
     """Frames of walking, running and waving people as 4 × 8 × 8 latents, and back."""
     run = autoencoder()
-    task = FramesConfig(clips=replace(PEOPLE, stride=PEOPLE.length), num_frames=100_000)
+    task = FramesConfig(clips=replace(PEOPLE, stride=PEOPLE.length), num_frames=100_000)  # each frame in one clip
     return replace(run, name="people-autoencoder", task=task, train=replace(run.train, steps=4_000))
 
 
