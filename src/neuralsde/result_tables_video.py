@@ -185,7 +185,7 @@ PAIRS = (
     (recipes.REFINED, "NSDE"),
     (recipes.REFINED, "Flow Matching"),
     (recipes.REFINED, "PFI"),
-    (f"{recipes.REFINED}: {recipes.LESS.name}", "Flow Matching"),
+    (f"{recipes.REFINED}: {recipes.MORE.name}", "Flow Matching"),
     ("NSDE: g off", "regression"),
     ("NSDE: g off", "Flow Matching: passes 1"),
     ("NSDE: 36 frames", "Flow Matching: 36 frames"),
