@@ -36,7 +36,7 @@ SHARE_OF_NOISE = 0.6
 OPEN_NOISE = 0.7
 """Share of the noise that a refiner leaves open, in sampling. Chosen on validation clips, between PSNR and distance."""
 REFINER_WEIGHT = 0.03
-"""In the loss, beside the likelihood: with 0.1 the refiner takes from the flow. Chosen on validation clips."""
+"""In the loss: with 0.1 the refiner takes from the flow. Chosen on validation clips."""
 NUM_STEPS = 10
 """Passes per frame of the generative rivals."""
 REFINED = "NSDE, refined"
@@ -100,9 +100,9 @@ def _changed(run: Experiment, **settings: Any) -> Experiment:
 
 
 def with_refiner(run: Experiment) -> Experiment:
-    """A run whose model learns a refiner too, flow and diffusion by likelihood."""
-    learned = _changed(run, refiner=True, refiner_weight=REFINER_WEIGHT, flow_loss="nll")
-    return _changed(learned, sampler=Sampler(refine_noise=OPEN_NOISE))
+    """A run whose model learns a refiner too."""
+    sampler = Sampler(refine_noise=OPEN_NOISE)
+    return _changed(run, refiner=True, refiner_weight=REFINER_WEIGHT, sampler=sampler)
 
 
 def _with_rivals(
