@@ -142,13 +142,14 @@ def video_source() -> str:
     )
 
 
-def video_people_choice() -> str:
-    """What was tried on the validation clips of people."""
-    return result_tables_video.people_choice(_results("video_people_choice.json"))
+def _video_choice(name: str) -> Callable[[], str]:
+    """What was tried on validation clips."""
+    return lambda: result_tables_video.choice(_results(f"{name.replace('-', '_')}.json"))
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "video-people-choice": video_people_choice,
+    "video-people-choice": _video_choice("video-people-choice"),
+    "video-refined-choice": _video_choice("video-refined-choice"),
     "video-collisions": _video("video-collisions"),
     "video-collisions-128": _video("video-collisions-128"),
     "video-scaling": _video("video-scaling"),

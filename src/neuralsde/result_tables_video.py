@@ -23,6 +23,16 @@ WAYS = {
     "cubic": "cubics through own latents",
     "pixels": "own frames faded",
 }
+SETTINGS = {
+    "copies": "copies",
+    "noise": "input noise",
+    "dropout": "dropout",
+    "steps": "steps",
+    "flow_loss": "flow by",
+    "refiner_weight": "weight of the refiner",
+    "refine_noise": "share of the noise left open",
+}
+"""That were chosen on validation clips."""
 Row = Mapping[str, Any]
 
 
@@ -83,7 +93,7 @@ def methods(values: Mapping[str, Any], planned: Mapping[str, Any] | None = None)
 
 
 def _is_ablation(label: str) -> bool:
-    return label.startswith("NSDE") and label not in ("NSDE", recipes.REFINED, "NSDE, uniform τ")
+    return label.startswith("NSDE") and label not in ("NSDE", recipes.REFINED, recipes.REFINED_NLL, "NSDE, uniform τ")
 
 
 def ablations(values: Mapping[str, Any]) -> str:
@@ -231,15 +241,15 @@ def people(values: Mapping[str, Any]) -> str:
     return "\n\n".join([methods(values, planned), paired(values, pairs), long_clips(values)])
 
 
-def people_choice(values: Mapping[str, Any]) -> str:
-    """Settings that were tried on validation clips of people, one training each."""
-    losses, rows = {"mse": "squared error", "nll": "likelihood", None: "–"}, []
+def choice(values: Mapping[str, Any]) -> str:
+    """Settings that were tried on validation clips, one training each."""
+    names = [name for name in SETTINGS if any(name in run for run in values["runs"])]
+    losses, rows = {"mse": "squared error", "nll": "likelihood"}, []
     for run in values["runs"]:
-        label = run["label"] + (f", weight {run['refiner_weight']}" if run["refiner_weight"] else "")
-        settings = [str(run["copies"]), str(run["noise"]), str(run["dropout"]), f"{run['steps']:,}"]
-        figures = [f"{run[name]:.{digits}f}" for name, digits in FIGURES.items()]
-        rows.append([label, *settings, losses[run["flow_loss"]], *figures])
-    return _table(f"model | copies | input noise | dropout | steps | flow by | {HEAD}", rows)
+        found = ("–" if run[name] is None else losses.get(run[name], run[name]) for name in names)
+        settings = [f"{x:,}" if isinstance(x, int) else str(x) for x in found]
+        rows.append([run["label"], *settings, *(f"{run[name]:.{digits}f}" for name, digits in FIGURES.items())])
+    return _table(f"model | {' | '.join(SETTINGS[name] for name in names)} | {HEAD}", rows)
 
 
 def scaling(values: Mapping[str, Any]) -> str:

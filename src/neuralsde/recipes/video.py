@@ -41,6 +41,7 @@ NUM_STEPS = 10
 """Passes per frame of the generative rivals."""
 REFINED = "NSDE, refined"
 """The row of the method with a refiner."""
+REFINED_NLL = "NSDE, refined, likelihood loss"
 
 
 def learning_rate(width: int) -> float:
@@ -168,6 +169,7 @@ def comparison() -> dict[str, Experiment]:
     rows = {
         "NSDE": ours,
         REFINED: with_refiner(ours),
+        REFINED_NLL: _changed(with_refiner(ours), flow_loss="nll"),
         **rival,
         "Flow Matching, noise to next frame": _changed(rival["Flow Matching"], target="next"),
         "regression": regression(),
@@ -194,6 +196,7 @@ def comparison() -> dict[str, Experiment]:
             *CHOICE,
         ),
         REFINED: REFINED_WAYS,
+        REFINED_NLL: REFINED_WAYS,
         "NSDE with denoiser": (QUIET, LOUD, pulls[0]),
         "NSDE with a light denoiser": (QUIET, LOUD, *pulls),
         "Flow Matching": (*rivals, *between("latents", "cubic", "pixels", **ONE_PASS)),
@@ -229,7 +232,8 @@ def large() -> Experiment:
 def large_comparison() -> dict[str, Experiment]:
     """The method and its rivals on larger frames."""
     variants = {"NSDE": (*passes(2), QUIET, LOUD), REFINED: (MORE, OPEN, SINGLE), "regression": ()}
-    return _with_rivals(large(), variants, passes(1, 2, 20))
+    rows = _with_rivals(large(), variants, passes(1, 2, 20))
+    return rows | {REFINED_NLL: _changed(rows[REFINED], flow_loss="nll")}
 
 
 # The scaling law
