@@ -18,6 +18,9 @@ from neuralsde.config import Sampler
 from neuralsde.sequence import SequenceModel
 from neuralsde.trajectories import Trajectories
 
+SAME = 1e-6
+"""Share of a training step by which stamps that mean the same time may differ."""
+
 
 @dataclass(frozen=True)
 class Forecasts:
@@ -97,8 +100,7 @@ def forecasts(
     since = times - origins.path_start[:, None]
     samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)
     if changes:
-        index = (offset - 1)[:, None].reshape(len(offset), 1, -1, *[1] * len(data.shape))
-        samples = samples.gather(2, index.expand(-1, num_paths, -1, *data.shape))
+        samples = _at(samples, offset - 1)
         times = times.gather(1, torch.cat([torch.zeros_like(offset[:, :1]), offset], dim=1))
 
     seen = known.reshape(*known.shape, *[1] * len(data.shape)).expand(*known.shape, *data.shape)
@@ -123,10 +125,17 @@ def futures(
     sampler: Sampler | None = None,
     seed: int = 0,
     batch_size: int = 32,
+    plan: Trajectories | None = None,
 ) -> Forecasts:
-    """Forecast beyond the last observation of each path, at even times, with its last context; the truth is all masked."""
+    """Forecast beyond the last observation of each path, at even times; the truth is all masked.
+
+    The last context of a path is held. With a `plan`, one path for each of `data` whose states are contexts, those hold
+    instead, each from its stamp on.
+    """
     _check(horizon, num_times=num_times, batch_size=batch_size)
     data = _for_model(model, data)
+    if plan is not None:
+        _check_plan(plan, data)
     origins = _origins(model, data)
     origins = origins[origins.row == (data.lengths.cumsum(0) - 1)[origins.path]]
     left_out = sorted(set(range(len(data))) - set(origins.path.tolist()))
@@ -137,10 +146,15 @@ def futures(
         warnings.warn(f"{len(left_out)} of {len(data)} paths are left out, first {left_out[0]}: {why}.", stacklevel=2)
     origin = data.times[origins.row]
     times = origin[:, None] + horizon * torch.arange(num_times + 1, dtype=torch.float64) / num_times
-    context = data.context_at(origins.row)
+    context, drawn = data.context_at(origins.row), times
+    if plan is not None:
+        assert context is not None
+        drawn = _with_stamps(times, plan, origins.path, model.scale.step)
+        context = _planned(drawn, plan, origins.path, context, model.scale.step)
     history = data.states[origins.slots]
-    since = times - origins.path_start[:, None]
+    since = drawn - origins.path_start[:, None]
     samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)
+    samples = _at(samples, torch.searchsorted(drawn, times[:, 1:].contiguous()) - 1)
     unknown = torch.full_like(samples[:, 0], torch.nan)
     return Forecasts(
         path=origins.path,
@@ -151,6 +165,48 @@ def futures(
         truth=unknown,
         mask=torch.zeros_like(unknown, dtype=torch.bool),
     )
+
+
+def _check_plan(plan: Trajectories, data: Trajectories) -> None:
+    wanted = (len(data), (data.context_size,))
+    if (len(plan), plan.shape) != wanted or data.context is None:
+        raise ValueError(
+            f"`plan` must hold a path of {wanted[1][0]} context value(s) for each of the {wanted[0]} path(s) of the data. Got "
+            f"{len(plan)} path(s) of shape {plan.shape}."
+        )
+    if plan.observed is not None and not bool(plan.observed.all()):
+        raise ValueError("`plan` must hold all context values at each of its stamps. Fill or drop missing ones.")
+
+
+def _with_stamps(
+    times: Float[Tensor, "B T"], plan: Trajectories, path: Int[Tensor, " B"], step: float
+) -> Float[Tensor, "B K"]:
+    """These times and the stamps of the plan between them, at which a context may change; padded beyond the last."""
+    rows = []
+    for own, k in zip(times, path.tolist()):
+        stamps = plan[k][1].to(own)
+        near = (stamps[:, None] - own).abs().min(1).values < SAME * step
+        rows.append(torch.cat([own, stamps[(stamps > own[0]) & (stamps < own[-1]) & ~near]]).sort().values)
+    longest = max(map(len, rows))
+    return torch.stack([torch.cat([r, r[-1] + step * torch.arange(1, longest - len(r) + 1)]) for r in rows])
+
+
+def _planned(
+    times: Float[Tensor, "B K"], plan: Trajectories, path: Int[Tensor, " B"], known: Float[Tensor, "B C"], step: float
+) -> Float[Tensor, "B K C"]:
+    """The context at these times: that of the last stamp by then, and before the first what is known."""
+    rows = []
+    for own, k, last in zip(times, path.tolist(), known):
+        values, stamps = plan[k]
+        place = torch.searchsorted(stamps.to(own), own + SAME * step, right=True)
+        rows.append(torch.cat([last[None], values.to(last)])[place])
+    return torch.stack(rows)
+
+
+def _at(samples: Float[Tensor, "B N K *S"], places: Int[Tensor, "B T"]) -> Float[Tensor, "B N T *S"]:
+    """Samples at some of their times."""
+    index = places.reshape(len(places), 1, -1, *[1] * (samples.ndim - 3))
+    return samples.gather(2, index.expand(-1, samples.shape[1], -1, *samples.shape[3:]))
 
 
 def _check(horizon: float, **counts: int) -> None:
