@@ -96,57 +96,35 @@ def test_dates_come_back_as_dates(folder, tmp_path):
     assert all(abs((g - last) - pd.Timedelta(hours=k + 1)) < pd.Timedelta(milliseconds=1) for k, g in enumerate(got))
 
 
-@pytest.mark.parametrize("time", ["numbers", "dates", "order"])
-def test_a_planned_context_is_read_in_the_time_of_the_table(tmp_path, time, capsys):
-    """As `futures` draws it, and not as with the last context."""
+def test_forecast_with_a_planned_context(tmp_path, capsys):
+    """As `futures` draws it, to the end of the plan."""
     import neuralsde as nsde
     from neuralsde.forecast.futures import futures
 
-    rng, names = np.random.default_rng(0), ["one", "two"]
-    states, context, ahead = rng.normal(size=(2, 8, 1)), rng.normal(size=(2, 8, 1)), 3 * rng.normal(size=(2, 4, 1))
+    rng = np.random.default_rng(0)
+    states, context, ahead = rng.normal(size=(2, 8, 1)), rng.normal(size=(2, 8, 1)), 3 * rng.normal(size=(2, 30, 1))
     data = nsde.Trajectories.from_arrays(states, context=context)
     torch.manual_seed(0)
     model = nsde.NeuralSDE.for_data(data, net=nsde.MLPConfig(width=8, depth=1))
     model.save_pretrained(tmp_path / "model")
-
-    def write(file, first, columns):
-        stamps = np.arange(first, first + columns["c"].shape[1])
-        when = pd.Timestamp("2026-01-01") + pd.to_timedelta(stamps, "h") if time == "dates" else stamps
-        parts = [
-            pd.DataFrame({"who": n, "when": when} | {k: v[i, :, 0] for k, v in columns.items()})
-            for i, n in enumerate(names)
-        ]
-        pd.concat(parts[::-1] if "c" in columns and len(columns) == 1 else parts).to_csv(file, index=False)
-
-    write(tmp_path / "known.csv", 0, {"x": states, "c": context})
-    write(tmp_path / "plan.csv", 8, {"c": ahead})
-    plan = nsde.Trajectories.from_arrays(ahead, np.arange(8.0, 12.0))
-    stamps = [] if time == "order" else ["--time", "when", "--time-unit", "h"]
-    job = [
-        "forecast",
-        tmp_path / "model",
-        "--data",
-        tmp_path / "known.csv",
-        "--id",
-        "who",
-        "--columns",
-        "x",
-        "--context",
-        "c",
-    ]
-    job += [*stamps, "--horizon", "5", "--num-times", "5", "--num-paths", "30", "--output", tmp_path / "f.csv"]
-    for more, wanted in ((["--future", tmp_path / "plan.csv"], plan), ([], None)):
+    known = {"who": np.repeat(["one", "two"], 8), "when": np.tile(np.arange(8), 2)}
+    pd.DataFrame(known | {"x": states.flatten(), "c": context.flatten()}).to_csv(tmp_path / "known.csv", index=False)
+    later = {"who": np.repeat(["one", "two"], 30), "when": np.tile(np.arange(8, 38), 2), "c": ahead.flatten()}
+    pd.DataFrame(later).to_csv(tmp_path / "plan.csv", index=False)
+    names = ["--id", "who", "--time", "when", "--columns", "x", "--context", "c"]
+    job = ["forecast", tmp_path / "model", "--data", tmp_path / "known.csv", *names, "--output", tmp_path / "f.csv"]
+    job += ["--num-times", "6", "--num-paths", "30"]
+    plan = [(np.arange(8.0, 38.0), values) for values in ahead]
+    for more, given, horizon in ((["--future", tmp_path / "plan.csv"], plan, 30.0), ([], None, 20.0)):
         call(*job, *more)
-        made = futures(model, data, horizon=5.0, num_times=5, num_paths=30, plan=wanted)
+        assert f"{horizon:g} ahead" in capsys.readouterr().out
+        made = futures(model, data, horizon=horizon, num_times=6, num_paths=30, plan=given)
         got = [float(r["mean"]) for r in read(tmp_path / "f.csv")]
         np.testing.assert_allclose(got, made.samples.mean(1).flatten(), rtol=1e-4, atol=1e-5)
-    assert "plan.csv: 8 rows read, 8 kept" in capsys.readouterr().out
-
-    write(tmp_path / "early.csv", 2, {"c": ahead})
-    if time != "order":
-        assert "no row in" in fails(capsys, *job, "--future", tmp_path / "early.csv")
-    pd.read_csv(tmp_path / "plan.csv").query("who == 'one'").to_csv(tmp_path / "one.csv", index=False)
-    assert "no path 'two'" in fails(capsys, *job, "--future", tmp_path / "one.csv")
+    (tmp_path / "bad.csv").write_text("who,when,c\none,9,on\ntwo,9,1\n")
+    assert "'c' must hold a number in every row. Got 'on' in line 2" in fails(
+        capsys, *job, "--future", tmp_path / "bad.csv"
+    )
 
 
 def test_a_plan_for_a_model_without_context_is_refused(folder, tmp_path, capsys):

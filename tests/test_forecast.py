@@ -119,69 +119,91 @@ def test_the_context_of_every_observation_is_held(num_times, np_rng):
 
 
 def planned_walk(np_rng, num, stamps):
-    """A path of dx = c dt that ends at `stamps[0]`, and the contexts that follow at the stamps after it."""
+    """A path that ends at `stamps[0]`, and contexts that follow at the stamps after it."""
     c = np_rng.normal(size=(len(stamps), 1))
     known = nsde.Trajectories.from_arrays(
         [np_rng.normal(size=(num, 1))], [stamps[0] - np.arange(num)[::-1]], context=[np.repeat(c[:1], num, 0)]
     )
-    return known, nsde.Trajectories.from_arrays([c[1:]], [stamps[1:]]), c[:, 0]
+    return known, (stamps[1:], c[1:]), c[:, 0]
+
+
+def follow():
+    """dx = c dt"""
+    return field_model(flow=lambda x, c: c, context_size=1)
+
+
+def integral(stamps, c, times):
+    """Of a context that holds from each stamp to the next, from the first stamp to these times."""
+    edges = np.append(stamps, np.inf)
+    return [(c * np.clip(np.minimum(edges[1:], t) - edges[:-1], 0, None)).sum() for t in times]
 
 
 def test_a_planned_context_holds_from_each_of_its_stamps_on(np_rng):
-    """dx = c dt: x is the integral of the plan, at times that are none of its stamps too, and held beyond the last."""
+    """Also at times that are none of its stamps, and beyond the last one."""
     stamps = np.array([0.0, 0.4, 1.0, 2.5, 2.9, 3.3])
     known, plan, c = planned_walk(np_rng, 5, stamps)
-    model = field_model(flow=lambda x, c: c, context_size=1)
-    made = futures(model, known, horizon=5.0, num_times=7, num_paths=2, plan=plan)
-    times = made.times[0].numpy()
-    np.testing.assert_allclose(times, 5 * np.arange(1, 8) / 7)
-    fine = np.linspace(0, 5, 50_001)[:-1] + 5e-5
-    rate = c[np.searchsorted(stamps, fine, side="right") - 1]
-    wanted = [float(made.start[0, 0]) + 1e-4 * rate[fine < t].sum() for t in times]
-    np.testing.assert_allclose(made.samples[0, :, :, 0], [wanted, wanted], atol=1e-3)
-    assert made.samples.shape == (1, 2, 7, 1)
+    made = futures(follow(), known, horizon=5.0, num_times=7, num_paths=2, plan=[plan])
+    np.testing.assert_allclose(made.times[0], 5 * np.arange(1, 8) / 7)
+    wanted = float(made.start[0, 0]) + np.array(integral(stamps, c, made.times[0].numpy()))
+    np.testing.assert_allclose(made.samples[0, :, :, 0], [wanted, wanted], atol=1e-5)
 
 
-def test_a_plan_of_what_is_held_anyway_changes_nothing(np_rng):
-    data = nsde.Trajectories.from_arrays(
-        np_rng.normal(size=(2, 6, 1)), context=[np.full((6, 1), 0.5), np.full((6, 1), -1.0)]
-    )
-    held = nsde.Trajectories.from_arrays(
-        [np.full((4, 1), 0.5), np.full((3, 1), -1.0)], [np.arange(6.0, 10), [2.0, 7, 8]]
-    )
+def test_one_row_is_a_plan(np_rng):
+    known, plan, c = planned_walk(np_rng, 5, np.array([0.0, 0.3]))
+    made = futures(follow(), known, horizon=4.0, num_times=1, num_paths=1, plan=[plan])
+    assert made.samples.item() == pytest.approx(float(made.start) + 0.3 * c[0] + 3.7 * c[1], abs=1e-5)
+    with pytest.warns(UserWarning, match="changes no context before the horizon"):
+        futures(follow(), known, horizon=4.0, num_paths=1, plan=[([40.0], [[1.0]])])
+
+
+def test_rows_that_change_nothing_change_nothing():
+    """Neither the samples nor the steps that lead to them; stamps up to the last observation are passed over."""
+    data = nsde.Trajectories.from_arrays(np.zeros((2, 6, 1)), context=[np.full((6, 1), 0.5), np.full((6, 1), -1.0)])
     model = field_model(flow=lambda x, c: c, context_size=1, log_g=lambda x, c: 0 * x)
     draw = {"horizon": 4.0, "num_times": 4, "num_paths": 3}
-    assert torch.equal(futures(model, data, **draw).samples, futures(model, data, plan=held, **draw).samples)
+    coarse = [([6.0, 7.0], [[0.5], [2.0]]), ([7.0], [[3.0]])]
+    dense = np.arange(2.0, 9.0, 0.01)
+    fine = [(dense, np.where(dense < 6.995, 0.5, 2.0)[:, None]), ([1.0, 5.0, 7.0], [[9.0], [8.0], [3.0]])]
+    fine[0][1][dense < 5.005] = 7.0
+    one, two = (futures(model, data, plan=p, **draw).samples for p in (coarse, fine))
+    torch.testing.assert_close(one, two)
+    assert not torch.allclose(one, futures(model, data, **draw).samples)
+    with pytest.warns(UserWarning, match="changes no context"):
+        same = futures(model, data, plan=[([6.0], [[0.5]]), ([6.0], [[-1.0]])], **draw).samples
+    assert torch.equal(same, futures(model, data, **draw).samples)
 
 
-def test_paths_may_have_plans_with_other_stamps(np_rng):
-    """Each is drawn as it is alone, up to where the shorter of two plans is padded."""
-    parts = [planned_walk(np_rng, 4, 3 + np.cumsum(np_rng.uniform(0.2, 1.1, size=n))) for n in (3, 9)]
-    both = [nsde.Trajectories.from_arrays([p[k][0][0] for p in parts], [p[k][0][1] for p in parts]) for k in (0, 1)]
-    both[0].context = torch.cat([p[0].context for p in parts])
-    model = field_model(flow=lambda x, c: c, context_size=1)
-    draw = {"horizon": 6.0, "num_times": 5, "num_paths": 1}
-    made = futures(model, both[0], plan=both[1], **draw)
-    for k, (known, plan, _) in enumerate(parts):
-        torch.testing.assert_close(made.samples[k], futures(model, known, plan=plan, **draw).samples[0])
+def test_paths_may_have_plans_of_any_length(np_rng):
+    """Each is drawn for its own changes alone, with noise of its own, and comes back in its place."""
+    parts = [planned_walk(np_rng, 4, np.append(3, 3 + np.cumsum(np_rng.uniform(0.2, 1.1, n)))) for n in (3, 9, 3, 1)]
+    data = nsde.Trajectories.from_arrays(
+        [p[0][0][0] for p in parts], [p[0][0][1] for p in parts], context=[p[0].context for p in parts]
+    )
+    made = futures(follow(), data, horizon=6.0, num_times=5, num_paths=1, plan=[p[1] for p in parts])
+    for k, (_, (stamps, _), c) in enumerate(parts):
+        wanted = float(made.start[k, 0]) + np.array(integral(np.append(3, stamps), c, made.times[k].numpy()))
+        np.testing.assert_allclose(made.samples[k, 0, :, 0], wanted, atol=1e-4)
+    noise = field_model(flow=lambda x, c: 0 * c, context_size=1, log_g=lambda x, c: 0 * x)
+    drawn = futures(noise, data, horizon=6.0, num_times=2, num_paths=400, plan=[p[1] for p in parts])
+    rises = (drawn.samples[..., 0] - drawn.start[:, None]).flatten(2)[:, :, -1]
+    assert (torch.corrcoef(rises) - torch.eye(4)).abs().max() < 0.2
+    torch.testing.assert_close(rises.var(1), torch.full((4,), 6.0), rtol=0.3, atol=0.0)
 
 
 def test_a_plan_that_does_not_fit_is_refused(np_rng):
     known, plan, _ = planned_walk(np_rng, 4, np.arange(5.0))
-    model = field_model(flow=lambda x, c: c, context_size=1)
-    wide = nsde.Trajectories.from_arrays([np.zeros((3, 2))])
-    two = nsde.Trajectories.from_arrays(np.zeros((2, 3, 1)))
-    for wrong, words in ((wide, "1 context value"), (two, "each of the 1 path")):
+    for wrong, words in (
+        ([], "each of the 1 path.* Got 0"),
+        ([([1.0], [[1.0, 2.0]])], r"contexts \(M, 1\). Got shapes \(1,\) and \(1, 2\)"),
+        ([([1.0, 2.0], [[1.0], [np.nan]])], "finite contexts"),
+        ([([2.0, 1.0], [[1.0], [2.0]])], "increasing times"),
+        ([([-2.0, -1.0], [[1.0], [2.0]])], "after the last observation of its path, at 0. Got -1"),
+        ([([], np.zeros((0, 1)))], "Got no stamp"),
+    ):
         with pytest.raises(ValueError, match=words):
-            futures(model, known, horizon=1.0, plan=wrong)
-    gaps = nsde.Trajectories.from_arrays([np.array([[1.0, 2.0], [np.nan, 1.0]])], missing=True)
-    pair = field_model(flow=lambda x, c: c[:, :1], context_size=2)
-    with pytest.raises(ValueError, match="all context values"):
-        futures(
-            pair, nsde.Trajectories.from_arrays(np.zeros((1, 3, 1)), context=[np.ones((3, 2))]), horizon=1.0, plan=gaps
-        )
-    with pytest.raises(ValueError, match="0 context value"):
-        futures(still(), numbered([4], [np.arange(4.0)]), horizon=1.0, plan=plan)
+            futures(follow(), known, horizon=1.0, plan=wrong)
+    with pytest.raises(ValueError, match="takes no context"):
+        futures(still(), numbered([4], [np.arange(4.0)]), horizon=1.0, plan=[plan])
 
 
 def test_time_counts_from_the_start_of_the_path():

@@ -15,9 +15,9 @@ from neuralsde.data.series import Series
 from neuralsde.forecast.report import MAX_FANS, draw_fans, show_time
 
 if TYPE_CHECKING:
+    from neuralsde.data.plans import Plan
     from neuralsde.data.tables import Table
     from neuralsde.sequence import SequenceModel
-    from neuralsde.trajectories import Trajectories
 
 DEFAULT_STEPS = 20
 """Training steps in a horizon that was not asked for."""
@@ -51,7 +51,10 @@ class TableOptions:
         from neuralsde.data.tables import read_table
 
         series = Series.load(model_folder)
-        table = read_table(file, **self._how(series))
+        options: dict[str, Any] = {}
+        for name in ("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal"):
+            options[name] = getattr(self, name) or (series and getattr(series, name))
+        table = read_table(file, **{name: value for name, value in options.items() if value})
         print(table.report)
         if series is not None:
             _check_time(table, series, told=self.time_unit is not None)
@@ -62,44 +65,6 @@ class TableOptions:
                 f"{', '.join(table.context) or 'no context'}. Name them with --columns and --context."
             )
         return _only(table, self.ids) if self.ids else table
-
-    def _how(self, series: Series | None) -> dict[str, Any]:
-        """What `read_table` is told: by the user, else by the record of the training."""
-        names = ("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal")
-        options = {name: getattr(self, name) or (series and getattr(series, name)) for name in names}
-        return {name: value for name, value in options.items() if value}
-
-    def read_ahead(self, file: Path, model_folder: Path, table: Table) -> Trajectories:
-        """The contexts in `file`, for the paths of a table and in its time."""
-        from neuralsde.data.tables import read_table
-
-        if not table.context:
-            raise ValueError(f"The model takes no context. Got {file} as that of the future. Leave it out.")
-        plan = read_table(file, **(self._how(Series.load(model_folder)) | {"columns": table.context, "context": ()}))
-        print(plan.report)
-        if plan.time.kind != table.time.kind:
-            kinds = f"{table.time.kind} in {table.report.file} and {plan.time.kind} in {file}"
-            raise ValueError(f"Times must be of one kind. Got {kinds}.")
-        return _after(table, _only(plan, table.ids))
-
-
-def _after(table: Table, plan: Table) -> Trajectories:
-    """The states of `plan` in the time of `table`, whose paths they follow."""
-    from neuralsde.trajectories import Trajectories
-
-    data, known = plan.data, table.data
-    ends = known.times[known.lengths.cumsum(0) - 1]
-    shift = ends + 1 if table.time.kind == "order" else 0 * ends
-    if table.time.kind == "dates":
-        shift = shift + table.time.time(plan.time.date(0.0))
-    times = data.times + shift.repeat_interleave(data.lengths)
-    late = times[data.lengths.cumsum(0) - 1] <= ends
-    if bool(late.any()):
-        raise ValueError(
-            f"The path {table.ids[int(late.int().argmax())]!r} has no row in {plan.report.file} after its last observation in "
-            f"{table.report.file}."
-        )
-    return Trajectories(data.states, times, data.lengths, observed=data.observed)
 
 
 OF_TABLES = {field.name for field in dataclasses.fields(TableOptions)}
@@ -158,10 +123,11 @@ class Forecast(TableOptions):
     data: Path
     """Table with one row per observation: .csv or .parquet."""
     future: Path | None = None
-    """Table of the context after the last observations (id, time and context columns), where it is known or planned: a row
-    holds until the next. Else the last context is held."""
+    """Table of the context after the last observations, where it is known or planned: the id, time and context columns. A row
+    holds until the next one; without a time column rows are 1 apart. Else the last context is held."""
     horizon: float | None = None
-    """Time ahead, in the units of the stamps (of dates: in the unit of the training); default 20 training steps."""
+    """Time ahead, in the units of the stamps (of dates: in the unit of the training); default 20 training steps, or to the
+    end of --future where that is later."""
     num_times: int = 50
     """Forecast times."""
     num_paths: int = 200
@@ -184,8 +150,11 @@ class Forecast(TableOptions):
             raise ValueError(f"`--output` must end in .csv. Got {self.output}.")
         model = load_model(self.model)
         table = self.read(self.data, self.model, model)
-        horizon = DEFAULT_STEPS * model.scale.step if self.horizon is None else self.horizon
-        plan = None if self.future is None else self.read_ahead(self.future, self.model, table)
+        plan = None if self.future is None else self._plan(self.future, table)
+        horizon = self.horizon
+        if horizon is None:
+            ends = [] if plan is None else [t[-1] - float(table.data[k][1][-1]) for k, (t, _) in enumerate(plan)]
+            horizon = max([DEFAULT_STEPS * model.scale.step, *ends])
         draw: dict[str, Any] = {"num_times": self.num_times, "num_paths": self.num_paths, "seed": self.seed}
         made = futures(model, table.data, horizon=horizon, plan=plan, **draw)
         samples = made.samples.flatten(3).movedim(1, 0)
@@ -202,3 +171,11 @@ class Forecast(TableOptions):
         if self.plot is not None:
             draw_fans(made, table, list(range(min(MAX_FANS, len(made.path)))), self.plot)
             print(f"Wrote {self.plot}")
+
+    def _plan(self, file: Path, table: Table) -> Plan:
+        from neuralsde.data.plans import read_plan
+
+        if not table.context:
+            raise ValueError(f"The model takes no context. Got --future {file}. Leave it out.")
+        series = Series.load(self.model)
+        return read_plan(file, table, date_format=self.date_format or (None if series is None else series.date_format))

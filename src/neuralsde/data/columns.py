@@ -10,6 +10,9 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
+ZONE = r":\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$"
+"""The end of a time with its zone."""
+
 
 def as_columns(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
     """The named columns as numbers (rows, columns), NaN where a value is missing."""
@@ -63,6 +66,13 @@ def parse_stamps(column: pd.Series, *, date_format: str | None = None) -> np.nda
 
 def _digits(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def has_zone(column: pd.Series) -> np.ndarray:
+    """Which stamps name a time zone (rows,)."""
+    if column.dtype != object:
+        return np.full(len(column), getattr(column.dtype, "tz", None) is not None)
+    return column.astype(str).str.contains(ZONE, regex=True).to_numpy(dtype=bool)
 
 
 def look_like_days(stamps: np.ndarray) -> bool:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from neuralsde.data.arrays import LARGEST
 from neuralsde.data.cells import Cells, as_numbers, check_names, is_missing, read_cells
-from neuralsde.data.columns import in_paths, look_like_days, parse_stamps
+from neuralsde.data.columns import has_zone, in_paths, look_like_days, parse_stamps
 from neuralsde.trajectories import Trajectories
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -33,6 +33,8 @@ class TimeAxis:
     unit: str | None = None
     origin: str | None = None
     """The date of time 0, in UTC."""
+    zoned: bool = field(default=False, compare=False)
+    """Whether dates were converted to UTC, from the zones that they name."""
 
     def date(self, time: float) -> str:
         """The date of a time, in ISO format."""
@@ -265,7 +267,7 @@ class _Rows:
         self.drop(missing, f"no {column}")
         if unread.any():
             self.drop(unread, f"{column} is no time, e.g. {self.example(column, unread)}")
-        self._note_zones(column, ~missing & ~unread)
+        zoned = self._note_zones(column, ~missing & ~unread)
         if stamps.dtype.kind == "f":
             read = ~missing & ~unread
             if look_like_days(stamps[read]):
@@ -278,19 +280,19 @@ class _Rows:
         if stamps.dtype.kind == "m":
             return stamps / step, TimeAxis(column, "durations", unit)
         origin = np.nanmin(stamps.astype("datetime64[us]"))
-        return (stamps - origin) / step, TimeAxis(column, "dates", unit, f"{origin}Z".replace(".000000Z", "Z"))
+        return (stamps - origin) / step, TimeAxis(column, "dates", unit, f"{origin}Z".replace(".000000Z", "Z"), zoned)
 
-    def _note_zones(self, column: str, rows: np.ndarray) -> None:
+    def _note_zones(self, column: str, rows: np.ndarray) -> bool:
+        """Whether stamps were converted to UTC."""
         cells = self.cells.columns[column][rows]
-        if getattr(cells.dtype, "tz", None) is not None:
-            self.notes.append(f"{column} was converted to UTC")
-        if cells.dtype != object:
-            return
-        zone = cells.astype(str).str.contains(r":\d\d.*(?:Z|[+-]\d\d:?\d\d)$", regex=True)
-        if zone.all() and not cells.astype(str).str.contains(r"(?:Z|[+-]00:?00)$", regex=True).all():
-            self.notes.append(f"{column} was converted to UTC")
-        elif zone.any() and not zone.all():
+        zone = has_zone(cells)
+        if zone.any() and not zone.all():
             self.notes.append(f"{column} has a time zone in {int(zone.sum())} row(s); the others are taken as UTC")
+        utc = cells.dtype == object and cells.astype(str).str.contains(r"(?:Z|[+-]00(?::?00)?)$", regex=True).all()
+        converted = bool(zone.any()) and bool(zone.all()) and not utc
+        if converted:
+            self.notes.append(f"{column} was converted to UTC")
+        return converted
 
     def choose(self, columns: Sequence[str] | None, taken: list[str]) -> tuple[list[str], dict[str, str]]:
         """The features, and why other columns are not among them."""

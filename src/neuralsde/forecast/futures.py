@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -98,7 +101,7 @@ def forecasts(
     context = data.context_at(rows if changes else origins.row)
     history = data.states[origins.slots]
     since = times - origins.path_start[:, None]
-    samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)
+    samples = _sample(model, history, since, context, num_paths, sampler, _rng(seed), batch_size)
     if changes:
         samples = _at(samples, offset - 1)
         times = times.gather(1, torch.cat([torch.zeros_like(offset[:, :1]), offset], dim=1))
@@ -125,17 +128,16 @@ def futures(
     sampler: Sampler | None = None,
     seed: int = 0,
     batch_size: int = 32,
-    plan: Trajectories | None = None,
+    plan: Sequence[tuple[Any, Any]] | None = None,
 ) -> Forecasts:
     """Forecast beyond the last observation of each path, at even times; the truth is all masked.
 
-    The last context of a path is held. With a `plan`, one path for each of `data` whose states are contexts, those hold
-    instead, each from its stamp on.
+    The last context of a path is held, until `plan` has another: for each path of `data`, stamps (M,) in its time and
+    contexts (M, C), each of which holds from its stamp on. Stamps up to the last observation are passed over.
     """
     _check(horizon, num_times=num_times, batch_size=batch_size)
     data = _for_model(model, data)
-    if plan is not None:
-        _check_plan(plan, data)
+    planned = None if plan is None else _checked(plan, data)
     origins = _origins(model, data)
     origins = origins[origins.row == (data.lengths.cumsum(0) - 1)[origins.path]]
     left_out = sorted(set(range(len(data))) - set(origins.path.tolist()))
@@ -146,15 +148,14 @@ def futures(
         warnings.warn(f"{len(left_out)} of {len(data)} paths are left out, first {left_out[0]}: {why}.", stacklevel=2)
     origin = data.times[origins.row]
     times = origin[:, None] + horizon * torch.arange(num_times + 1, dtype=torch.float64) / num_times
-    context, drawn = data.context_at(origins.row), times
-    if plan is not None:
-        assert context is not None
-        drawn = _with_stamps(times, plan, origins.path, model.scale.step)
-        context = _planned(drawn, plan, origins.path, context, model.scale.step)
+    context = data.context_at(origins.row)
     history = data.states[origins.slots]
-    since = drawn - origins.path_start[:, None]
-    samples = _sample(model, history, since, context, num_paths, sampler, seed, batch_size)
-    samples = _at(samples, torch.searchsorted(drawn, times[:, 1:].contiguous()) - 1)
+    draw = partial(_sample, model, num_paths=num_paths, sampler=sampler, rng=_rng(seed), batch_size=batch_size)
+    if planned is None or context is None:
+        samples = draw(history, times - origins.path_start[:, None], context)
+    else:
+        own = [planned[k] for k in origins.path.tolist()]
+        samples = _as_planned(draw, history, times, origins.path_start, context, own, SAME * model.scale.step)
     unknown = torch.full_like(samples[:, 0], torch.nan)
     return Forecasts(
         path=origins.path,
@@ -167,40 +168,70 @@ def futures(
     )
 
 
-def _check_plan(plan: Trajectories, data: Trajectories) -> None:
-    wanted = (len(data), (data.context_size,))
-    if (len(plan), plan.shape) != wanted or data.context is None:
-        raise ValueError(
-            f"`plan` must hold a path of {wanted[1][0]} context value(s) for each of the {wanted[0]} path(s) of the data. Got "
-            f"{len(plan)} path(s) of shape {plan.shape}."
-        )
-    if plan.observed is not None and not bool(plan.observed.all()):
-        raise ValueError("`plan` must hold all context values at each of its stamps. Fill or drop missing ones.")
+def _checked(plan: Sequence[tuple[Any, Any]], data: Trajectories) -> list[tuple[Tensor, Tensor]]:
+    """Stamps and contexts of each path."""
+    if data.context is None:
+        raise ValueError("The model takes no context, and therefore no `plan` of one. Leave it out.")
+    if len(plan) != len(data):
+        raise ValueError(f"`plan` must have stamps and contexts for each of the {len(data)} path(s). Got {len(plan)}.")
+    found = []
+    for k, (stamps, contexts) in enumerate(plan):
+        times, values = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (stamps, contexts))
+        if values.shape != (*times.shape, data.context_size) or times.ndim != 1:
+            shapes = f"{tuple(times.shape)} and {tuple(values.shape)}"
+            raise ValueError(
+                f"`plan[{k}]` must be stamps (M,) and contexts (M, {data.context_size}). Got shapes {shapes}."
+            )
+        if not bool(values.isfinite().all()) or not bool(times.isfinite().all()) or bool((times.diff() <= 0).any()):
+            raise ValueError(f"`plan[{k}]` must have finite contexts at increasing times. Fill, drop or sort its rows.")
+        last = data[k][1][-1]
+        if not bool((times > last).any()):
+            end = f"{float(times[-1]):g}" if len(times) else "no stamp"
+            raise ValueError(
+                f"`plan[{k}]` must go on after the last observation of its path, at {float(last):g}. Got {end} as its last "
+                "stamp. Give stamps in the time of the data."
+            )
+        found.append((times, values))
+    return found
 
 
-def _with_stamps(
-    times: Float[Tensor, "B T"], plan: Trajectories, path: Int[Tensor, " B"], step: float
-) -> Float[Tensor, "B K"]:
-    """These times and the stamps of the plan between them, at which a context may change; padded beyond the last."""
-    rows = []
-    for own, k in zip(times, path.tolist()):
-        stamps = plan[k][1].to(own)
-        near = (stamps[:, None] - own).abs().min(1).values < SAME * step
-        rows.append(torch.cat([own, stamps[(stamps > own[0]) & (stamps < own[-1]) & ~near]]).sort().values)
-    longest = max(map(len, rows))
-    return torch.stack([torch.cat([r, r[-1] + step * torch.arange(1, longest - len(r) + 1)]) for r in rows])
+def _as_planned(
+    draw: Callable[..., Tensor],
+    history: Float[Tensor, "B H *S"],
+    times: Float[Tensor, "B K"],
+    path_start: Float[Tensor, " B"],
+    context: Float[Tensor, "B C"],
+    plan: list[tuple[Tensor, Tensor]],
+    slack: float,
+) -> Float[Tensor, "B N T *S"]:
+    """Samples at all but the first of `times`, which are drawn where a context changes too: paths with as many changes at once."""
+    legs = [_legs(own, known, *ahead, slack) for own, known, ahead in zip(times, context, plan)]
+    counts = torch.tensor([len(stops) for stops, _ in legs])
+    if bool((counts == times.shape[1]).all()) and all(bool((held == held[0]).all()) for _, held in legs):
+        warnings.warn("The plan changes no context before the horizon ends: the last ones are held.", stacklevel=3)
+    samples: Any = None
+    for count in counts.unique().tolist():
+        rows = (counts == count).nonzero()[:, 0]
+        stops, held = (torch.stack([legs[k][part] for k in rows.tolist()]) for part in (0, 1))
+        drawn = draw(history[rows], stops - path_start[rows, None], held)
+        drawn = _at(drawn, torch.searchsorted(stops, times[rows, 1:].contiguous()) - 1)
+        samples = drawn.new_empty(len(legs), *drawn.shape[1:]) if samples is None else samples
+        samples[rows] = drawn
+    return samples
 
 
-def _planned(
-    times: Float[Tensor, "B K"], plan: Trajectories, path: Int[Tensor, " B"], known: Float[Tensor, "B C"], step: float
-) -> Float[Tensor, "B K C"]:
-    """The context at these times: that of the last stamp by then, and before the first what is known."""
-    rows = []
-    for own, k, last in zip(times, path.tolist(), known):
-        values, stamps = plan[k]
-        place = torch.searchsorted(stamps.to(own), own + SAME * step, right=True)
-        rows.append(torch.cat([last[None], values.to(last)])[place])
-    return torch.stack(rows)
+def _legs(
+    times: Float[Tensor, " K"], known: Float[Tensor, " C"], stamps: Tensor, contexts: Tensor, slack: float
+) -> tuple[Float[Tensor, " L"], Float[Tensor, "L C"]]:
+    """These times and those between them at which the context changes, and the context from each on."""
+    ahead = (stamps > times[0]) & (stamps < times[-1] - slack)
+    stamps, contexts = stamps[ahead], contexts[ahead].to(known)
+    changes = (contexts != torch.cat([known[None], contexts])[:-1]).any(1)
+    stamps, contexts = stamps[changes], contexts[changes]
+    after = torch.searchsorted(times, stamps - slack)  # the first of `times` that is not before the stamp
+    between = stamps[(times[after] - stamps).abs() > slack]
+    stops = torch.cat([times, between]).sort().values
+    return stops, torch.cat([known[None], contexts])[torch.searchsorted(stamps, stops + slack, right=True)]
 
 
 def _at(samples: Float[Tensor, "B N K *S"], places: Int[Tensor, "B T"]) -> Float[Tensor, "B N T *S"]:
@@ -294,6 +325,10 @@ def _evenly(count: Int[Tensor, " B"], num: int) -> tuple[Int[Tensor, "B T"], Boo
     return torch.minimum(-(-k * count[:, None] // length), count[:, None]), k <= length
 
 
+def _rng(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
 def _sample(
     model: SequenceModel,
     history: Float[Tensor, "B H *S"],
@@ -301,11 +336,11 @@ def _sample(
     context: Tensor | None,
     num_paths: int,
     sampler: Sampler | None,
-    seed: int,
+    rng: torch.Generator,
     batch_size: int,
 ) -> Float[Tensor, "B N T *S"]:
     """Samples at all but the first of `times`."""
-    rng, how = torch.Generator().manual_seed(seed), sampler or model.forecast_sampler
+    how = sampler or model.forecast_sampler
     parts = []
     for rows in torch.arange(len(history)).split(batch_size):
         held = None if context is None else context[rows]

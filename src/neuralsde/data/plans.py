@@ -1,0 +1,119 @@
+"""A context that is known ahead or planned, from a file: for the paths of a table, and in its time.
+
+A plan is written by its user, so nothing is left out: a row that cannot be read is an error.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from neuralsde.data.cells import Cells, as_numbers, check_names, read_cells
+from neuralsde.data.columns import has_zone, parse_stamps
+from neuralsde.data.tables import SECONDS, Table
+
+KINDS = {"M": "dates", "m": "durations", "f": "numbers"}
+Plan = list[tuple[np.ndarray, np.ndarray]]
+"""Of each path: stamps (M,), and contexts (M, C) that hold from them on."""
+
+
+def read_plan(path: str | os.PathLike[str], table: Table, *, date_format: str | None = None) -> Plan:
+    """Contexts after the last observations of a table, for each of its paths.
+
+    Args:
+        path: a file as `read_table` takes it, with the id, time and context columns of the table. Other columns and other
+            paths are passed over. Where the table has no time column, rows follow its last ones, 1 apart.
+        table: what is known.
+        date_format: of dates that are not ISO, as for strptime.
+    """
+    if not table.context:
+        raise ValueError(f"{table.report.file} was read without a context, of which {path} could be the future.")
+    cells = read_cells(path)
+    names = [name for name in (table.id, table.time.column) if name is not None]
+    check_names(cells, [*names, *table.context])
+    if cells.broken:
+        raise ValueError(
+            f"{cells.file}, line {cells.broken[0]}: another number of fields than the header has. Mend it."
+        )
+    if not len(cells.line):
+        raise ValueError(f"{cells.file} has no rows. Add the contexts that are to come, or leave it out.")
+    values = np.stack([_numbers(cells, name) for name in table.context], axis=1)
+    paths = np.zeros(len(values), int) if table.id is None else _places(cells, table)
+    stamps = None if table.time.column is None else _stamps(cells, table, date_format)
+    return [_path(cells, table, k, np.flatnonzero(paths == k), stamps, values) for k in range(len(table.ids))]
+
+
+def _numbers(cells: Cells, name: str) -> np.ndarray:
+    values = as_numbers(cells.columns[name])[0]
+    _all_read(cells, name, np.isfinite(values), "a number in every row")
+    return values
+
+
+def _all_read(cells: Cells, name: str, read: np.ndarray, what: str) -> None:
+    if not read.all():
+        k = int(np.argmin(read))
+        cell = cells.columns[name].iloc[k]
+        raise ValueError(f"{cells.file}: the column {name!r} must hold {what}. Got {cell!r} in line {cells.line[k]}.")
+
+
+def _places(cells: Cells, table: Table) -> np.ndarray:
+    """The place of each row's path in the table; -1: it is not there."""
+    place = {name: k for k, name in enumerate(table.ids)}
+    found = np.array([place.get(str(name), -1) for name in cells.columns[str(table.id)]], dtype=int)
+    lacking = [name for k, name in enumerate(table.ids) if k not in set(found.tolist())]
+    if lacking:
+        raise ValueError(
+            f"{cells.file} has no row for {len(lacking)} of {len(table.ids)} path(s), first {lacking[0]!r}. Add them, or choose "
+            "paths with --ids."
+        )
+    return found
+
+
+def _stamps(cells: Cells, table: Table, date_format: str | None) -> np.ndarray:
+    """The time of each row, as the table counts it."""
+    column = str(table.time.column)
+    written = cells.columns[column]
+    tried = [parse_stamps(written, date_format=f) for f in dict.fromkeys((date_format, None))]
+    found = next((s for s in tried if KINDS[s.dtype.kind] == table.time.kind and not np.isnan(s).any()), tried[0])
+    _all_read(cells, column, ~np.isnan(found), f"a time in every row ({table.time.kind}, as in {table.report.file})")
+    if KINDS[found.dtype.kind] != table.time.kind:
+        raise ValueError(
+            f"{cells.file}: the column {column!r} must hold {table.time.kind}, as in {table.report.file}. Got "
+            f"{KINDS[found.dtype.kind]}, e.g. {written.iloc[0]!r}."
+        )
+    if table.time.zoned and not has_zone(written).all():
+        raise ValueError(
+            f"{cells.file}: the column {column!r} must name time zones, as {table.report.file} does. Got "
+            f"{written[~has_zone(written)].iloc[0]!r}."
+        )
+    if table.time.kind == "numbers":
+        return found
+    assert table.time.unit is not None
+    since = (
+        found - np.datetime64(str(table.time.origin).removesuffix("Z"), "us") if table.time.kind == "dates" else found
+    )
+    return since / np.timedelta64(1, "us") * 1e-6 / SECONDS[table.time.unit]
+
+
+def _path(
+    cells: Cells, table: Table, path: int, rows: np.ndarray, stamps: np.ndarray | None, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Stamps and contexts of one path, in order of time."""
+    last = float(table.data[path][1][-1])
+    if stamps is None:
+        return last + 1 + np.arange(len(rows)), values[rows]
+    if stamps[rows].max() <= last:
+        when = table.time.date(last) if table.time.kind == "dates" else f"{last:g}"
+        raise ValueError(
+            f"{cells.file} has no row of {table.ids[path]!r} after its last observation, at {when}. Add some."
+        )
+    rows = rows[np.argsort(stamps[rows], kind="stable")]
+    again = np.append(False, np.diff(stamps[rows]) == 0)
+    differ = again & np.append(False, (np.diff(values[rows], axis=0) != 0).any(1))
+    if differ.any():
+        line = cells.line[rows[int(np.argmax(differ))]]
+        raise ValueError(
+            f"{cells.file}, line {line}: another context at a time of {table.ids[path]!r} that an earlier row has. Keep one."
+        )
+    return stamps[rows[~again]], values[rows[~again]]
