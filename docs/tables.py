@@ -142,14 +142,14 @@ def video_source() -> str:
     )
 
 
-def _video_choice(name: str) -> Callable[[], str]:
+def _video_choice(file: str) -> Callable[[], str]:
     """What was tried on validation clips."""
-    return lambda: result_tables_video.choice(_results(f"{name.replace('-', '_')}.json"))
+    return lambda: result_tables_video.choice(_results(file))
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "video-people-choice": _video_choice("video-people-choice"),
-    "video-refined-choice": _video_choice("video-refined-choice"),
+    "video-people-choice": _video_choice("video_people_choice.json"),
+    "video-refined-choice": _video_choice("video_refined_choice.json"),
     "video-collisions": _video("video-collisions"),
     "video-collisions-128": _video("video-collisions-128"),
     "video-scaling": _video("video-scaling"),

@@ -14,10 +14,10 @@ KNOWN = {
 }
 
 
-def known(tmp_path, kind, **options):
+def known(tmp_path, kind):
     file = tmp_path / "known.csv"
     file.write_text(KNOWN[kind])
-    return read_table(file, id="who", time="t", columns=["x"], context=["c"], time_unit="h", **options)
+    return read_table(file, id="who", time="t", columns=["x"], context=["c"], time_unit="h")
 
 
 def plan_of(tmp_path, text, table, **options):
@@ -45,9 +45,8 @@ def test_dates_count_from_the_first_date_of_the_table(tmp_path):
     assert plan_of(tmp_path, shifted, table) == wanted
     told = {"date_format": "%d/%m/%Y %H:%M"}
     assert plan_of(tmp_path, rows.format(*["01/01/2026 ", ""] * 2), table, **told) == wanted
-    assert (
-        plan_of(tmp_path, rows.format(*["2026-01-01 ", ""] * 2), table, **told) == wanted
-    )  # the table alone is so written
+    # The table alone may be so written
+    assert plan_of(tmp_path, rows.format(*["2026-01-01 ", ""] * 2), table, **told) == wanted
 
 
 def test_without_stamps_rows_follow_the_last_ones(tmp_path):
@@ -71,7 +70,7 @@ def test_parquet(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "text", "words"),
     [
-        ("numbers", "who,t,c\n", "has no rows|must hold"),
+        ("numbers", "who,t,c\n", "plan.csv has no rows"),
         ("numbers", "who,t,c\na,5,1\n", "no row for 1 of 2 path.s., first 'b'. Add them, or .*--ids"),
         ("numbers", "who,t,c\na,5,1\nb,5,\n", "'c' must hold a number in every row. Got .* in line 3"),
         ("numbers", "who,t,c\na,5,1\nb,5,on\n", "Got 'on' in line 3"),

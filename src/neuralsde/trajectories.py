@@ -157,10 +157,14 @@ class Trajectories:
         return self.context[self.context_rows[rows]].flatten(-2).float()
 
     @property
+    def ends(self) -> Float[Tensor, " P"]:
+        """Time of the last observation of each path."""
+        return self.times[self.lengths.cumsum(0) - 1]
+
+    @property
     def durations(self) -> Float[Tensor, " P"]:
         """Time from the first to the last observation of each path."""
-        ends = self.lengths.cumsum(0)
-        return self.times[ends - 1] - self.times[ends - self.lengths]
+        return self.ends - self.times[self.lengths.cumsum(0) - self.lengths]
 
     def __len__(self) -> int:
         """Number of paths."""

@@ -16,7 +16,7 @@ from neuralsde.cli.episodes import Episodes, policy_folder
 from neuralsde.cli.forecast import DEFAULT_STEPS, OF_TABLES, TableOptions, load_model, refuse_videos
 from neuralsde.cli.options import given, refuse
 from neuralsde.data.series import Series
-from neuralsde.forecast.report import save_figures, score_table, show_time
+from neuralsde.forecast.report import save_figures, score_table
 
 if TYPE_CHECKING:
     from neuralsde.data.tables import Table
@@ -124,7 +124,7 @@ def _warn_of_training_data(file: Path, table: Table, model_folder: Path) -> None
             begin += table.time.time(series.time_origin)
         if float(table.data.times.min()) >= begin - 1e-12 * abs(series.holdout_from):  # dates are rounded
             return
-        remedy = f" Held out was its end: score a table that begins at {show_time(table, begin)}."
+        remedy = f" Held out was its end: score a table that begins at {table.time.show(begin)}."
     elif series.holdout_ids:
         if set(table.ids) <= set(series.holdout_ids):
             return

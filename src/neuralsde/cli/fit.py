@@ -14,7 +14,6 @@ from neuralsde.cli.fit_video import VideoFit, fit_videos, is_video
 from neuralsde.cli.options import given, refuse
 from neuralsde.config import HistoryConfig, NeuralSDEConfig, TrainConfig
 from neuralsde.data.series import Series
-from neuralsde.forecast.report import show_time
 from neuralsde.records import to_dict
 
 if TYPE_CHECKING:
@@ -214,4 +213,4 @@ def _hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table | Non
         return known, held_out, f"{len(held_out.ids)} of {len(table.ids)} paths ({few})"
     early, late = table.data.split_in_time(share)
     known, held_out = (dataclasses.replace(table, data=part) for part in (early, late))
-    return known, held_out, f"the last {len(late.times)} observations, from {show_time(table, float(late.times[0]))} on"
+    return known, held_out, f"the last {len(late.times)} observations, from {table.time.show(float(late.times[0]))} on"

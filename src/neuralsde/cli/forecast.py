@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tyro.conf import Positional
 
 from neuralsde.data.series import Series
-from neuralsde.forecast.report import MAX_FANS, draw_fans, show_time
+from neuralsde.forecast.report import MAX_FANS, draw_fans
 
 if TYPE_CHECKING:
     from neuralsde.data.plans import Plan
@@ -53,7 +53,7 @@ class TableOptions:
         series = Series.load(model_folder)
         options: dict[str, Any] = {}
         for name in ("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal"):
-            options[name] = getattr(self, name) or (series and getattr(series, name))
+            options[name] = self._told(name, series)
         table = read_table(file, **{name: value for name, value in options.items() if value})
         print(table.report)
         if series is not None:
@@ -65,6 +65,10 @@ class TableOptions:
                 f"{', '.join(table.context) or 'no context'}. Name them with --columns and --context."
             )
         return _only(table, self.ids) if self.ids else table
+
+    def _told(self, name: str, series: Series | None) -> Any:
+        """An option as the user gives it, else as the training had it."""
+        return getattr(self, name) or (series and getattr(series, name))
 
 
 OF_TABLES = {field.name for field in dataclasses.fields(TableOptions)}
@@ -153,10 +157,17 @@ class Forecast(TableOptions):
         plan = None if self.future is None else self._plan(self.future, table)
         horizon = self.horizon
         if horizon is None:
-            ends = [] if plan is None else [t[-1] - float(table.data[k][1][-1]) for k, (t, _) in enumerate(plan)]
-            horizon = max([DEFAULT_STEPS * model.scale.step, *ends])
-        draw: dict[str, Any] = {"num_times": self.num_times, "num_paths": self.num_paths, "seed": self.seed}
-        made = futures(model, table.data, horizon=horizon, plan=plan, **draw)
+            ahead = [stamps[-1] - end for (stamps, _), end in zip(plan or [], table.data.ends.tolist())]
+            horizon = max([DEFAULT_STEPS * model.scale.step, *ahead])
+        made = futures(
+            model,
+            table.data,
+            horizon=horizon,
+            num_times=self.num_times,
+            num_paths=self.num_paths,
+            seed=self.seed,
+            plan=plan,
+        )
         samples = made.samples.flatten(3).movedim(1, 0)
         columns = [samples.double().mean(0), *quantiles(samples, self.quantiles)]
         with open(self.output, "w", newline="", encoding="utf-8") as file:
@@ -166,7 +177,7 @@ class Forecast(TableOptions):
                 for t, time in enumerate(made.times[b].tolist()):
                     for k, name in enumerate(table.columns):
                         values = [f"{float(c[b, t, k]):.8g}" for c in columns]
-                        writer.writerow([table.ids[path], show_time(table, time), name, *values])
+                        writer.writerow([table.ids[path], table.time.show(time), name, *values])
         print(f"Wrote forecasts of {len(made.path)} path(s), {horizon:g} ahead, to {self.output}.")
         if self.plot is not None:
             draw_fans(made, table, list(range(min(MAX_FANS, len(made.path)))), self.plot)
@@ -175,7 +186,4 @@ class Forecast(TableOptions):
     def _plan(self, file: Path, table: Table) -> Plan:
         from neuralsde.data.plans import read_plan
 
-        if not table.context:
-            raise ValueError(f"The model takes no context. Got --future {file}. Leave it out.")
-        series = Series.load(self.model)
-        return read_plan(file, table, date_format=self.date_format or (None if series is None else series.date_format))
+        return read_plan(file, table, date_format=self._told("date_format", Series.load(self.model)))

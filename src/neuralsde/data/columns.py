@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
 
+KINDS: dict[str, Literal["dates", "durations", "numbers"]] = {"M": "dates", "m": "durations", "f": "numbers"}
+"""Of stamps, by the kind of their dtype."""
 ZONE = r":\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$"
 """The end of a time with its zone."""
 
@@ -66,6 +68,11 @@ def parse_stamps(column: pd.Series, *, date_format: str | None = None) -> np.nda
 
 def _digits(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def unread(stamps: np.ndarray) -> np.ndarray:
+    """Which of parsed stamps could not be read (rows,)."""
+    return ~np.isfinite(stamps)  # NaT is not finite either
 
 
 def has_zone(column: pd.Series) -> np.ndarray:

@@ -10,10 +10,9 @@ import os
 import numpy as np
 
 from neuralsde.data.cells import Cells, as_numbers, check_names, read_cells
-from neuralsde.data.columns import has_zone, parse_stamps
-from neuralsde.data.tables import SECONDS, Table
+from neuralsde.data.columns import KINDS, has_zone, in_paths, parse_stamps, unread
+from neuralsde.data.tables import Table
 
-KINDS = {"M": "dates", "m": "durations", "f": "numbers"}
 Plan = list[tuple[np.ndarray, np.ndarray]]
 """Of each path: stamps (M,), and contexts (M, C) that hold from them on."""
 
@@ -28,7 +27,10 @@ def read_plan(path: str | os.PathLike[str], table: Table, *, date_format: str | 
         date_format: of dates that are not ISO, as for strptime.
     """
     if not table.context:
-        raise ValueError(f"{table.report.file} was read without a context, of which {path} could be the future.")
+        raise ValueError(
+            f"{table.report.file} was read without a context, as for a model that takes no context. Leave out {path}, which is "
+            "to be its future."
+        )
     cells = read_cells(path)
     names = [name for name in (table.id, table.time.column) if name is not None]
     check_names(cells, [*names, *table.context])
@@ -41,7 +43,10 @@ def read_plan(path: str | os.PathLike[str], table: Table, *, date_format: str | 
     values = np.stack([_numbers(cells, name) for name in table.context], axis=1)
     paths = np.zeros(len(values), int) if table.id is None else _places(cells, table)
     stamps = None if table.time.column is None else _stamps(cells, table, date_format)
-    return [_path(cells, table, k, np.flatnonzero(paths == k), stamps, values) for k in range(len(table.ids))]
+    here = np.flatnonzero(paths >= 0)
+    order, lengths = in_paths(paths[here], None if stamps is None else stamps[here])
+    parts = np.split(here[order], lengths.cumsum()[:-1])
+    return [_path(cells, table, k, rows, stamps, values) for k, rows in enumerate(parts)]
 
 
 def _numbers(cells: Cells, name: str) -> np.ndarray:
@@ -61,7 +66,7 @@ def _places(cells: Cells, table: Table) -> np.ndarray:
     """The place of each row's path in the table; -1: it is not there."""
     place = {name: k for k, name in enumerate(table.ids)}
     found = np.array([place.get(str(name), -1) for name in cells.columns[str(table.id)]], dtype=int)
-    lacking = [name for k, name in enumerate(table.ids) if k not in set(found.tolist())]
+    lacking = [name for name, num in zip(table.ids, np.bincount(found + 1, minlength=len(place) + 1)[1:]) if not num]
     if lacking:
         raise ValueError(
             f"{cells.file} has no row for {len(lacking)} of {len(table.ids)} path(s), first {lacking[0]!r}. Add them, or choose "
@@ -75,40 +80,33 @@ def _stamps(cells: Cells, table: Table, date_format: str | None) -> np.ndarray:
     column = str(table.time.column)
     written = cells.columns[column]
     tried = [parse_stamps(written, date_format=f) for f in dict.fromkeys((date_format, None))]
-    found = next((s for s in tried if KINDS[s.dtype.kind] == table.time.kind and not np.isnan(s).any()), tried[0])
-    _all_read(cells, column, ~np.isnan(found), f"a time in every row ({table.time.kind}, as in {table.report.file})")
+    found = next((s for s in tried if KINDS[s.dtype.kind] == table.time.kind and not unread(s).any()), tried[0])
+    _all_read(cells, column, ~unread(found), f"a time in every row ({table.time.kind}, as in {table.report.file})")
     if KINDS[found.dtype.kind] != table.time.kind:
         raise ValueError(
             f"{cells.file}: the column {column!r} must hold {table.time.kind}, as in {table.report.file}. Got "
             f"{KINDS[found.dtype.kind]}, e.g. {written.iloc[0]!r}."
         )
-    if table.time.zoned and not has_zone(written).all():
+    zone = has_zone(written)
+    if table.time.zoned and not zone.all():
         raise ValueError(
             f"{cells.file}: the column {column!r} must name time zones, as {table.report.file} does. Got "
-            f"{written[~has_zone(written)].iloc[0]!r}."
+            f"{written[~zone].iloc[0]!r}."
         )
-    if table.time.kind == "numbers":
-        return found
-    assert table.time.unit is not None
-    since = (
-        found - np.datetime64(str(table.time.origin).removesuffix("Z"), "us") if table.time.kind == "dates" else found
-    )
-    return since / np.timedelta64(1, "us") * 1e-6 / SECONDS[table.time.unit]
+    return np.asarray(table.time.count(found))
 
 
 def _path(
     cells: Cells, table: Table, path: int, rows: np.ndarray, stamps: np.ndarray | None, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Stamps and contexts of one path, in order of time."""
-    last = float(table.data[path][1][-1])
+    last = float(table.data.ends[path])
     if stamps is None:
         return last + 1 + np.arange(len(rows)), values[rows]
-    if stamps[rows].max() <= last:
-        when = table.time.date(last) if table.time.kind == "dates" else f"{last:g}"
+    if stamps[rows[-1]] <= last:
         raise ValueError(
-            f"{cells.file} has no row of {table.ids[path]!r} after its last observation, at {when}. Add some."
+            f"{cells.file} has no row of {table.ids[path]!r} after its last observation, at {table.time.show(last)}. Add some."
         )
-    rows = rows[np.argsort(stamps[rows], kind="stable")]
     again = np.append(False, np.diff(stamps[rows]) == 0)
     differ = again & np.append(False, (np.diff(values[rows], axis=0) != 0).any(1))
     if differ.any():

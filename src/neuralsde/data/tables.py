@@ -16,7 +16,7 @@ import numpy as np
 
 from neuralsde.data.arrays import LARGEST
 from neuralsde.data.cells import Cells, as_numbers, check_names, is_missing, read_cells
-from neuralsde.data.columns import has_zone, in_paths, look_like_days, parse_stamps
+from neuralsde.data.columns import KINDS, has_zone, in_paths, look_like_days, parse_stamps, unread
 from neuralsde.trajectories import Trajectories
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -43,13 +43,21 @@ class TimeAxis:
         text = str(np.datetime64(self.origin.removesuffix("Z"), "us") + np.timedelta64(ticks, "us"))
         return text.removesuffix(".000000") + "Z"
 
+    def show(self, time: float) -> str:
+        """A time as the file would have it."""
+        return self.date(time) if self.kind == "dates" else f"{time:.10g}"
+
     def time(self, date: np.datetime64 | str) -> float:
         """The time of a date, or of one as `date` writes it."""
-        assert self.origin is not None and self.unit is not None
-        if isinstance(date, str):
-            date = np.datetime64(date.removesuffix("Z"), "us")
-        since = date - np.datetime64(self.origin.removesuffix("Z"), "us")
-        return float(since / np.timedelta64(1, "us")) * 1e-6 / SECONDS[self.unit]
+        return float(self.count(np.datetime64(date.removesuffix("Z"), "us") if isinstance(date, str) else date))
+
+    def count(self, stamps: Any) -> Any:
+        """Parsed stamps as times."""
+        if self.kind == "numbers":
+            return stamps
+        assert self.unit is not None
+        since = stamps if self.origin is None else stamps - np.datetime64(self.origin.removesuffix("Z"), "us")
+        return since / np.timedelta64(round(1e6 * SECONDS[self.unit]), "us")
 
 
 @dataclass(frozen=True)
@@ -257,30 +265,27 @@ class _Rows:
         cells = self.cells.columns[column]
         missing = is_missing(cells)
         stamps = parse_stamps(cells.where(~missing, None), date_format=date_format)
-        unread = (np.isnan(stamps) if stamps.dtype.kind in "mM" else ~np.isfinite(stamps)) & ~missing
-        if unread.sum() > 0.5 * (~missing).sum() or missing.all():
-            got = "nothing" if missing.all() else self.example(column, unread)
+        wrong = unread(stamps) & ~missing
+        if wrong.sum() > 0.5 * (~missing).sum() or missing.all():
+            got = "nothing" if missing.all() else self.example(column, wrong)
             raise ValueError(
                 f"The column {column!r} must hold times: numbers or ISO dates. Got {got}. Name another column, or say how its "
                 'dates are written, e.g. date_format="%d/%m/%Y %H:%M".'
             )
         self.drop(missing, f"no {column}")
-        if unread.any():
-            self.drop(unread, f"{column} is no time, e.g. {self.example(column, unread)}")
-        zoned = self._note_zones(column, ~missing & ~unread)
-        if stamps.dtype.kind == "f":
-            read = ~missing & ~unread
-            if look_like_days(stamps[read]):
-                self.notes.append(
-                    f"{column} was read as numbers, but looks like dates, e.g. {self.example(column, read)}: give date_format="
-                    '"%Y%m%d" if it is'
-                )
-            return stamps, TimeAxis(column, "numbers")
-        step = np.timedelta64(round(1e6 * SECONDS[unit]), "us")
-        if stamps.dtype.kind == "m":
-            return stamps / step, TimeAxis(column, "durations", unit)
-        origin = np.nanmin(stamps.astype("datetime64[us]"))
-        return (stamps - origin) / step, TimeAxis(column, "dates", unit, f"{origin}Z".replace(".000000Z", "Z"), zoned)
+        if wrong.any():
+            self.drop(wrong, f"{column} is no time, e.g. {self.example(column, wrong)}")
+        read = ~missing & ~wrong
+        zoned = self._note_zones(column, read)
+        kind = KINDS[stamps.dtype.kind]
+        if kind == "numbers" and look_like_days(stamps[read]):
+            self.notes.append(
+                f"{column} was read as numbers, but looks like dates, e.g. {self.example(column, read)}: give date_format="
+                '"%Y%m%d" if it is'
+            )
+        first = f"{np.nanmin(stamps.astype('datetime64[us]'))}Z".replace(".000000Z", "Z") if kind == "dates" else None
+        axis = TimeAxis(column, kind, None if kind == "numbers" else unit, first, zoned)
+        return axis.count(stamps), axis
 
     def _note_zones(self, column: str, rows: np.ndarray) -> bool:
         """Whether stamps were converted to UTC."""

@@ -175,7 +175,7 @@ def _checked(plan: Sequence[tuple[Any, Any]], data: Trajectories) -> list[tuple[
     if len(plan) != len(data):
         raise ValueError(f"`plan` must have stamps and contexts for each of the {len(data)} path(s). Got {len(plan)}.")
     found = []
-    for k, (stamps, contexts) in enumerate(plan):
+    for k, ((stamps, contexts), last) in enumerate(zip(plan, data.ends.tolist())):
         times, values = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (stamps, contexts))
         if values.shape != (*times.shape, data.context_size) or times.ndim != 1:
             shapes = f"{tuple(times.shape)} and {tuple(values.shape)}"
@@ -184,11 +184,10 @@ def _checked(plan: Sequence[tuple[Any, Any]], data: Trajectories) -> list[tuple[
             )
         if not bool(values.isfinite().all()) or not bool(times.isfinite().all()) or bool((times.diff() <= 0).any()):
             raise ValueError(f"`plan[{k}]` must have finite contexts at increasing times. Fill, drop or sort its rows.")
-        last = data[k][1][-1]
         if not bool((times > last).any()):
             end = f"{float(times[-1]):g}" if len(times) else "no stamp"
             raise ValueError(
-                f"`plan[{k}]` must go on after the last observation of its path, at {float(last):g}. Got {end} as its last "
+                f"`plan[{k}]` must go on after the last observation of its path, at {last:g}. Got {end} as its last "
                 "stamp. Give stamps in the time of the data."
             )
         found.append((times, values))
@@ -207,7 +206,7 @@ def _as_planned(
     """Samples at all but the first of `times`, which are drawn where a context changes too: paths with as many changes at once."""
     legs = [_legs(own, known, *ahead, slack) for own, known, ahead in zip(times, context, plan)]
     counts = torch.tensor([len(stops) for stops, _ in legs])
-    if bool((counts == times.shape[1]).all()) and all(bool((held == held[0]).all()) for _, held in legs):
+    if all(bool((held == held[0]).all()) for _, held in legs):
         warnings.warn("The plan changes no context before the horizon ends: the last ones are held.", stacklevel=3)
     samples: Any = None
     for count in counts.unique().tolist():

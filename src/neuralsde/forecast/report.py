@@ -92,13 +92,8 @@ def verdict(scores: dict[str, Any]) -> list[str]:
     return lines
 
 
-def show_time(table: Table, time: float) -> str:
-    """A time as the table writes it: a date, or a number."""
-    return table.time.date(time) if table.time.kind == "dates" else f"{time:.10g}"
-
-
 def _short_time(table: Table, time: float) -> str:
-    return show_time(table, time)[:19].replace("T", " ") if table.time.kind == "dates" else f"{time:.4g}"
+    return table.time.date(time)[:19].replace("T", " ") if table.time.kind == "dates" else f"{time:.4g}"
 
 
 def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path) -> None:
