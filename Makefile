@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 FILES  := pyproject.toml constraints.txt
 
-.PHONY: demo test test-all lint docs results clean
+.PHONY: demo test test-all same lint docs results clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/nsde demo
@@ -15,6 +15,10 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2
+
+# Whether a move of code kept every number: make same BASE=<commit>
+same: $(VENV)/.installed-dev
+	$(BIN)/python -W ignore tests/same.py --base $(BASE)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
