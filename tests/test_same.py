@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+
 import same
 
 RECORDED = json.loads((same.HERE / "same" / "recorded.json").read_text(encoding="utf-8"))
