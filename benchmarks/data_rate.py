@@ -14,7 +14,7 @@ import torch
 
 import neuralsde as nsde
 from neuralsde.experiment import provenance, write_results
-from neuralsde.noise import Noise
+from neuralsde.solvers.noise import Noise
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ import torch
 
 import neuralsde as nsde
 from neuralsde.compare import summarise
-from neuralsde.config import HistoryConfig, MLPConfig, NetConfig
+from neuralsde.nets.config import HistoryConfig, MLPConfig, NetConfig
 from neuralsde.experiment import provenance, write_results
 from neuralsde.records import to_dict
 

@@ -35,11 +35,11 @@ from peers.contenders import LEARNING_RATES, METHODS, Shape, matched
 from peers.report import table as table  # for the documentation
 from torch import Tensor
 
-from neuralsde.config import KnownSDEConfig
+from neuralsde.config.tasks import KnownSDEConfig
 from neuralsde.experiment import provenance, write_results
 from neuralsde.metrics.forecast import energy_distance
-from neuralsde.sequence import SequenceModel
-from neuralsde.solvers import Diverged
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.solvers.integrate import Diverged
 from neuralsde.tasks import known_sdes
 
 TASKS: dict[str, KnownSDEConfig] = {

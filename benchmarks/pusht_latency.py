@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from neuralsde.config import Experiment, Variant
+from neuralsde.config.tasks import Experiment, Variant
 from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.demo.pusht import shipped
 from neuralsde.experiment import provenance, write_results
-from neuralsde.models import build
-from neuralsde.policy import SDEPolicy, action_paths
+from neuralsde.models.build import build
+from neuralsde.policy.controller import SDEPolicy, action_paths
 from neuralsde.recipes.pusht import comparison
 from neuralsde.tasks.pusht import DT, act_as
 from neuralsde.tasks.pusht_sim import SIZE, observe

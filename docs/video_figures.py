@@ -14,7 +14,7 @@ import torch
 
 from neuralsde.config.collisions import CollisionsConfig
 from neuralsde.data.videos.decode import FrameSettings
-from neuralsde.models import load
+from neuralsde.models.build import load
 from neuralsde.plots_video import Curve, scaling_law, score_curves
 from neuralsde.tasks.between import straight
 from neuralsde.tasks.collisions import clips

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import neuralsde as nsde
-from neuralsde.config import MLPConfig
+from neuralsde.nets.config import MLPConfig
 from neuralsde.experiment import provenance, write_results
 
 DT, NUM_STEPS = 0.1, 80

@@ -10,8 +10,8 @@ import torch
 
 import neuralsde as nsde
 from neuralsde import plots
-from neuralsde.config import KnownSDEConfig
-from neuralsde.models import build
+from neuralsde.config.tasks import KnownSDEConfig
+from neuralsde.models.build import build
 from neuralsde.recipes import known_sdes as recipes
 from neuralsde.tasks import known_sdes
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from neuralsde import NeuralSDE, Trajectories, fit
-from neuralsde.config import MLPConfig
+from neuralsde.nets.config import MLPConfig
 from neuralsde.records import RunError
 
 

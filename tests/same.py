@@ -69,6 +69,20 @@ def data_named(name):
 # Numbers
 
 
+def settings_of(case):
+    """The settings of a model, as this tree reads what the first release wrote."""
+    from importlib import import_module
+
+    from neuralsde.models.config import ModelConfig
+    from neuralsde.models.formats import current
+    from neuralsde.models.saving import SETTINGS
+    from neuralsde.records import from_dict
+
+    for module in SETTINGS:
+        import_module(module)
+    return from_dict(ModelConfig, current(case["config"]))
+
+
 def few(values):
     """Some of the numbers, as they are."""
     flat = torch.as_tensor(values).detach().double().flatten()
@@ -78,12 +92,10 @@ def few(values):
 def trained(case):
     """The model after 20 steps, its data, and the losses on the way."""
     from neuralsde import fit
-    from neuralsde.config import ModelConfig
-    from neuralsde.models import build
-    from neuralsde.records import from_dict
+    from neuralsde.models.build import build
 
     lag = tuple(case["lag"]) if isinstance(case["lag"], list) else case["lag"]
-    config = from_dict(ModelConfig, case["config"])
+    config = settings_of(case)
     pairs = data_named(case["data"]).transitions(lag=lag, history=config.history)
     model = build(config, pairs, seed=0)
     with tempfile.TemporaryDirectory() as folder:
@@ -121,9 +133,7 @@ def numbers_of(case):
 def numbers_of_policies():
     """Actions of policies of every form, and of the shipped one."""
     from neuralsde import Demonstrations, PolicyConfig, SDEPolicy, action_paths, fit
-    from neuralsde.config import ModelConfig
-    from neuralsde.models import build
-    from neuralsde.records import from_dict
+    from neuralsde.models.build import build
 
     rng = np.random.default_rng(2)
     seen = walks((3,), num=1, length=40)[0]
@@ -134,7 +144,7 @@ def numbers_of_policies():
     for form, (name, more) in forms.items():
         config = PolicyConfig(form=form, horizon=4, chunk=2, first_action=(0, 1), **more)
         data = action_paths(demos, seen, config)
-        model = build(from_dict(ModelConfig, models()[name]["config"]), data.transitions(), seed=0)
+        model = build(settings_of(models()[name]), data.transitions(), seed=0)
         fit(model, data, steps=STEPS, batch_size=32, lr=1e-2, ema=0.9, progress=False, cpu=True)
         found[form] = few(actions_of(SDEPolicy.for_demonstrations(model, config, demos), seen))
     shipped = SDEPolicy.from_pretrained(shipped_folder("pusht"))

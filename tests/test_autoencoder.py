@@ -8,8 +8,10 @@ import torch
 
 from neuralsde import fit
 from neuralsde.autoencoder import Autoencoder
-from neuralsde.config import AutoencoderConfig, ConvConfig
-from neuralsde.models import build, load
+from neuralsde.video.autoencoder_config import AutoencoderConfig
+from neuralsde.nets.config import ConvConfig
+from neuralsde.models.build import build
+from neuralsde.models.build import load
 from neuralsde.nets.convolutional import sampled
 from neuralsde.trajectories import Trajectories
 

@@ -18,7 +18,8 @@ from peers.contenders import METHODS, Shape, matched
 from peers.prior import LatentModel, Windows, build_prior
 from peers.sde_matching import NAMES, Matching, load_notebook
 
-from neuralsde.config import KnownSDEConfig, MLPConfig
+from neuralsde.config.tasks import KnownSDEConfig
+from neuralsde.nets.config import MLPConfig
 from neuralsde.tasks import known_sdes
 
 TORCHSDE = ("torchsde_bptt", "torchsde_adjoint", "torchsde_reversible")

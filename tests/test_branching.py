@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from neuralsde.config import BranchingConfig
+from neuralsde.config.tasks import BranchingConfig
 from neuralsde.metrics.trajectory import crossing, distance_to_segments
-from neuralsde.models import build
+from neuralsde.models.build import build
 from neuralsde.recipes import RECIPES
 from neuralsde.recipes import branching as recipes
 from neuralsde.tasks import branching

@@ -8,11 +8,14 @@ import torch
 from torch import nn
 
 import neuralsde as nsde
-from neuralsde.config import ChunkTransformerConfig, DDIMConfig, MLPConfig, NeuralSDEConfig, UNet1DConfig
-from neuralsde.models import build
-from neuralsde.nets import ChunkTransformer, UNet1D
+from neuralsde.nets.config import ChunkTransformerConfig, MLPConfig, UNet1DConfig
+from neuralsde.baselines.config import DDIMConfig
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.models.build import build
+from neuralsde.nets.chunk_transformer import ChunkTransformer
+from neuralsde.nets.unet1d import UNet1D
 from neuralsde.nets.attention import Attention
-from neuralsde.noise import Noise
+from neuralsde.solvers.noise import Noise
 from neuralsde.trajectories import Trajectories
 
 UNET = UNet1DConfig(widths=(8, 16), kernel=3, groups=4, embedding=8)

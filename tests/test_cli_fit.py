@@ -190,7 +190,7 @@ def test_settings_reach_the_model(tmp_path):
 
 def test_steps_grow_with_the_data(tmp_path):
     from neuralsde.cli.fit import Fit
-    from neuralsde.config import TrainConfig
+    from neuralsde.training.config import TrainConfig
 
     small = read_table(write_table(tmp_path / "pumps.csv"), id="who", time="when")
     fit = Fit(data=tmp_path / "pumps.csv")

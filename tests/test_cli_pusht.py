@@ -13,12 +13,14 @@ import torch
 pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
 
 from neuralsde import compare, result_tables
-from neuralsde.config import ROBUSTNESS, EncodedConfig, TrainConfig, Variant
+from neuralsde.config.tasks import ROBUSTNESS, Variant
+from neuralsde.nets.config import EncodedConfig
+from neuralsde.training.config import TrainConfig
 from neuralsde.demo import pusht as demo
 from neuralsde.experiment import load_run
 from neuralsde.metrics.imitation import summary
-from neuralsde.models import build
-from neuralsde.policy import SDEPolicy
+from neuralsde.models.build import build
+from neuralsde.policy.controller import SDEPolicy
 from neuralsde.recipes import COMPARISONS, RECIPES
 from neuralsde.recipes.pusht import comparison
 from neuralsde.records import save_yaml

@@ -3,16 +3,11 @@ from dataclasses import asdict, replace
 import pytest
 import yaml
 
-from neuralsde.config import (
-    BranchingConfig,
-    DDIMConfig,
-    Experiment,
-    MLPConfig,
-    NeuralSDEConfig,
-    RectifiedFlowConfig,
-    Sampler,
-    TrainConfig,
-)
+from neuralsde.config.tasks import BranchingConfig, Experiment
+from neuralsde.baselines.config import DDIMConfig, RectifiedFlowConfig
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.training.config import TrainConfig
 from neuralsde.recipes import RECIPES
 from neuralsde.recipes.branching import comparison
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict, with_settings

@@ -6,10 +6,12 @@ import torch
 from torch import nn
 
 import neuralsde as nsde
-from neuralsde.config import DDIMConfig, GaussianConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig, Sampler
-from neuralsde.models import build
-from neuralsde.noise import Noise
-from neuralsde.sequence import SequenceModel
+from neuralsde.baselines.config import DDIMConfig, GaussianConfig, RectifiedFlowConfig
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.models.build import build
+from neuralsde.solvers.noise import Noise
+from neuralsde.models.sequence import SequenceModel
 from neuralsde.trajectories import Trajectories
 
 NET = MLPConfig(width=16, depth=1)

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import neuralsde as nsde
-from neuralsde.config import GaussianConfig, MLPConfig
-from neuralsde.models import build
-from neuralsde.noise import Noise
+from neuralsde.baselines.config import GaussianConfig
+from neuralsde.nets.config import MLPConfig
+from neuralsde.models.build import build
+from neuralsde.solvers.noise import Noise
 from neuralsde.trajectories import Trajectories
 
 NET = MLPConfig(width=32, depth=1)

@@ -12,18 +12,13 @@ from torch import nn
 
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
-from neuralsde.config import (
-    DDIMConfig,
-    Experiment,
-    GaussianConfig,
-    HistoryConfig,
-    MLPConfig,
-    NeuralSDEConfig,
-    RectifiedFlowConfig,
-)
-from neuralsde.models import build
-from neuralsde.nets import HistoryMLP
-from neuralsde.noise import Noise
+from neuralsde.baselines.config import DDIMConfig, GaussianConfig, RectifiedFlowConfig
+from neuralsde.config.tasks import Experiment
+from neuralsde.nets.config import HistoryConfig, MLPConfig
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.models.build import build
+from neuralsde.nets.history import HistoryMLP
+from neuralsde.solvers.noise import Noise
 from neuralsde.recipes import RECIPES
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict
 

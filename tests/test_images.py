@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.config import GaussianConfig, ImageConfig, NeuralSDEConfig, PolicyConfig, PushTConfig, Sampler
+from neuralsde.baselines.config import GaussianConfig
+from neuralsde.nets.config import ImageConfig
+from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.policy.config import PolicyConfig
+from neuralsde.config.tasks import PushTConfig
 from neuralsde.data.demonstrations import Demonstrations
-from neuralsde.models import build
+from neuralsde.models.build import build
 from neuralsde.nets.images import ImageEncoder, Points, RandomShift
-from neuralsde.noise import Noise
-from neuralsde.policy import SDEPolicy, action_paths
-from neuralsde.sequence import evaluating, has_dropout
-from neuralsde.train import fit
+from neuralsde.solvers.noise import Noise
+from neuralsde.policy.controller import SDEPolicy, action_paths
+from neuralsde.models.evaluation import evaluating, has_dropout
+from neuralsde.training.fit import fit
 
 SMALL = ImageConfig(
     size=16, channels=(8, 16), points=8, width=32, depth=1, memory=16, step_width=32, step_depth=1, shift=1
@@ -310,7 +314,7 @@ def test_an_image_is_no_state_to_move_on():
 
 
 def test_episodes_of_an_untrained_policy_are_the_same_in_any_process(recording, sim, tmp_path):
-    from neuralsde.config import Variant
+    from neuralsde.config.tasks import Variant
     from neuralsde.tasks import pusht
     from neuralsde.tasks.pusht_rollout import Conditions, roll_out
 

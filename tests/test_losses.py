@@ -7,10 +7,10 @@ from scipy import stats
 
 import neuralsde as nsde
 from neuralsde import losses as objectives
-from neuralsde.config import MLPConfig
-from neuralsde.method import NeuralSDE
-from neuralsde.moments import moved
-from neuralsde.noise import Noise
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.sde.slots import moved
+from neuralsde.solvers.noise import Noise
 from problems import OrnsteinUhlenbeck
 from toy_models import FixedNoise, constant_model, mlp_model, pairs
 

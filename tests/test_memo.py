@@ -1,6 +1,6 @@
 import torch
 
-from neuralsde.memo import Memo
+from neuralsde.nets.memo import Memo
 
 
 def test_a_value_is_made_anew_when_its_tensors_change():

@@ -12,9 +12,9 @@ from scipy import stats
 
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
-from neuralsde.config import MLPConfig, UViTConfig
-from neuralsde.noise import Noise
-from neuralsde.sequence import finite
+from neuralsde.nets.config import MLPConfig, UViTConfig
+from neuralsde.solvers.noise import Noise
+from neuralsde.models.sequence import finite
 from toy_models import constant_model, field_model, mlp_model, pairs
 
 ALPHA = 1e-5

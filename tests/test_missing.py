@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralsde import NeuralSDE, Trajectories, fit
-from neuralsde.config import DDIMConfig, GaussianConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig
-from neuralsde.models import build
-from neuralsde.noise import Noise
+from neuralsde.baselines.config import DDIMConfig, GaussianConfig, RectifiedFlowConfig
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.models.build import build
+from neuralsde.solvers.noise import Noise
 
 NAN = np.nan
 TINY = MLPConfig(width=8, depth=1)

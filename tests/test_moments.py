@@ -8,7 +8,11 @@ import torch
 from scipy import linalg, stats
 
 import neuralsde as nsde
-from neuralsde.moments import Measured, log_density, moved, propagate, step_log_prob
+from neuralsde.sde.measurement import Measured
+from neuralsde.solvers.gaussian import log_density
+from neuralsde.sde.slots import moved
+from neuralsde.sde.laws.moments import propagate
+from neuralsde.moments import step_log_prob
 from neuralsde.tasks.systems import SYSTEMS
 
 

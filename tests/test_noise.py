@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy import stats
 
-from neuralsde.noise import FEW, Noise
+from neuralsde.solvers.noise import FEW, Noise
 
 ALPHA = 1e-5
 

@@ -11,21 +11,11 @@ import torch
 import neuralsde as nsde
 from neuralsde.baselines.bet import k_means
 from neuralsde.baselines.imitation import draw_index
-from neuralsde.config import (
-    BETConfig,
-    ChunkTransformerConfig,
-    DDIMConfig,
-    GPTConfig,
-    IBCConfig,
-    LSTMConfig,
-    LSTMGMMConfig,
-    MLPConfig,
-    NeuralSDEConfig,
-    RectifiedFlowConfig,
-    UNet1DConfig,
-)
-from neuralsde.models import build
-from neuralsde.noise import Noise
+from neuralsde.baselines.config import BETConfig, DDIMConfig, IBCConfig, LSTMGMMConfig, RectifiedFlowConfig
+from neuralsde.nets.config import ChunkTransformerConfig, GPTConfig, LSTMConfig, MLPConfig, UNet1DConfig
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.models.build import build
+from neuralsde.solvers.noise import Noise
 from neuralsde.trajectories import Trajectories
 
 MLP = MLPConfig(width=32, depth=2)

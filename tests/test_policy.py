@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralsde import fit
-from neuralsde.config import EncodedConfig, MLPConfig, NeuralSDEConfig, PolicyConfig, Sampler
+from neuralsde.nets.config import EncodedConfig, MLPConfig
+from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.policy.config import PolicyConfig
 from neuralsde.data.demonstrations import Demonstrations
-from neuralsde.models import build
-from neuralsde.policy import SDEPolicy, action_paths
+from neuralsde.models.build import build
+from neuralsde.policy.controller import SDEPolicy, action_paths
 from neuralsde.trajectories import Trajectories
 
 QUIET = {"progress": False, "batch_size": 256}
@@ -374,7 +376,7 @@ def test_a_shared_trunk_takes_one_pass_per_step():
 
 
 def test_the_diffusion_reads_the_features_and_does_not_train_them():
-    from neuralsde.noise import Noise
+    from neuralsde.solvers.noise import Noise
 
     model, data = shared_model()
     with torch.no_grad():
@@ -442,7 +444,7 @@ def test_a_model_that_has_planned_can_be_trained_on():
 
 
 def test_keys_of_seeds_and_their_children_differ():
-    from neuralsde.noise import Noise
+    from neuralsde.solvers.noise import Noise
 
     keys = Noise.for_seeds(range(1000))
     many = torch.cat([keys.keys, *(keys.child(k).keys for k in range(5))])
@@ -454,7 +456,7 @@ def test_keys_of_seeds_and_their_children_differ():
 
 
 def test_keys_must_be_one_per_path():
-    from neuralsde.noise import Noise
+    from neuralsde.solvers.noise import Noise
 
     made = policy()
     with pytest.raises(ValueError, match=r"one key per path, 2\. Got 3"):

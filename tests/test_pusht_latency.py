@@ -12,15 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import pusht_latency as benchmark
 from pusht_latency import SLOW, Entrant, digest, race
 
-from neuralsde.config import (
-    ChunkTransformerConfig,
-    EncodedConfig,
-    GPTConfig,
-    LSTMConfig,
-    MLPConfig,
-    UNet1DConfig,
-)
-from neuralsde.policy import SDEPolicy
+from neuralsde.nets.config import ChunkTransformerConfig, EncodedConfig, GPTConfig, LSTMConfig, MLPConfig, UNet1DConfig
+from neuralsde.policy.controller import SDEPolicy
 from neuralsde.recipes.pusht import comparison
 
 SMALL = {

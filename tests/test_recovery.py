@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 import neuralsde as nsde
-from neuralsde.config import MLPConfig
+from neuralsde.nets.config import MLPConfig
 from problems import CoxIngersollRoss, DoubleWell, GeometricBrownianMotion, OrnsteinUhlenbeck
 
 FINE = nsde.Sampler(substeps=3)

@@ -11,8 +11,9 @@ from scipy import stats
 
 import neuralsde as nsde
 from neuralsde import losses
-from neuralsde.config import EncodedConfig, MLPConfig, NeuralSDEConfig, Sampler
-from neuralsde.sequence import Transition
+from neuralsde.nets.config import EncodedConfig, MLPConfig
+from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.data.transition import Transition
 from toy_models import FixedNoise, constant_model
 
 REFINED = {"tau": "start", "history": 2, "refiner": True, "denoiser": False}

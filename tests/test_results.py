@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neuralsde.config import Experiment
+from neuralsde.config.tasks import Experiment
 from neuralsde.recipes import branching as recipes
 from neuralsde.recipes import known_sdes as known_recipes
 from neuralsde.records import from_dict

@@ -16,8 +16,10 @@ import neuralsde
 from distributed_fit import problem
 from neuralsde import NeuralSDE, Sampler, load
 from neuralsde.baselines.ddim import DDIM
-from neuralsde.config import DDIMConfig, GaussianConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig
-from neuralsde.models import build
+from neuralsde.baselines.config import DDIMConfig, GaussianConfig, RectifiedFlowConfig
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.models.build import build
 
 SOURCE = Path(neuralsde.__file__).parent
 PICKLES = "|".join(

@@ -9,13 +9,14 @@ import torch
 from scipy import stats
 
 import neuralsde as nsde
-from neuralsde.config import MLPConfig, RectifiedFlowConfig
+from neuralsde.nets.config import MLPConfig
+from neuralsde.baselines.config import RectifiedFlowConfig
 from neuralsde.forecast import skill
 from neuralsde.forecast.futures import forecasts, futures
 from neuralsde.forecast.references import climatology, random_walk
 from neuralsde.forecast.report import score_table
 from neuralsde.forecast.skill import evaluate_forecasts, negative_log_likelihood, score_forecasts
-from neuralsde.models import build
+from neuralsde.models.build import build
 from toy_models import field_model
 
 DRIFT, DIFFUSION = 0.2, 0.5

@@ -8,9 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from neuralsde.noise import Noise
-from neuralsde.scale import Scale
-from neuralsde.solvers import SCHEMES, Coefficients, Diverged, Grid, Times, euler, grid_between, integrate, output_times
+from neuralsde.solvers.noise import Noise
+from neuralsde.models.scale import Scale
+from neuralsde.solvers.schemes import SCHEMES, Coefficients, euler
+from neuralsde.solvers.integrate import Diverged, integrate
+from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
 from problems import GeometricBrownianMotion
 
 ALPHA = 1e-5

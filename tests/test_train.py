@@ -18,10 +18,11 @@ from torch import nn
 
 from distributed_fit import problem
 from neuralsde import NeuralSDE, Trajectories, fit, load
-from neuralsde.checkpoints import CheckpointError, Checkpoints
-from neuralsde.config import MLPConfig, TrainConfig
-from neuralsde.noise import Noise
-from neuralsde.train import Interrupted, NonFiniteLoss, learning_rate, trained_parts
+from neuralsde.training.checkpoints import CheckpointError, Checkpoints
+from neuralsde.nets.config import MLPConfig
+from neuralsde.training.config import TrainConfig
+from neuralsde.solvers.noise import Noise
+from neuralsde.training.fit import Interrupted, NonFiniteLoss, learning_rate, trained_parts
 
 SCRIPT = Path(__file__).with_name("distributed_fit.py")
 QUIET = {"progress": False, "cpu": True, "batch_size": 32}

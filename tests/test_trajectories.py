@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralsde import NeuralSDE, Trajectories, fit
-from neuralsde.config import MLPConfig
-from neuralsde.noise import Noise
+from neuralsde.nets.config import MLPConfig
+from neuralsde.solvers.noise import Noise
 
 
 def ramp(length, dim=2, offset=0.0):

@@ -7,9 +7,12 @@ import pytest
 import torch
 
 from neuralsde import fit
-from neuralsde.config import MLPConfig, NeuralSDEConfig, PFIConfig, RectifiedFlowConfig, UViTConfig
-from neuralsde.models import build, load
-from neuralsde.nets import UViT
+from neuralsde.nets.config import MLPConfig, UViTConfig
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.baselines.config import PFIConfig, RectifiedFlowConfig
+from neuralsde.models.build import build
+from neuralsde.models.build import load
+from neuralsde.nets.uvit import UViT
 from neuralsde.trajectories import Trajectories
 
 SMALL = UViTConfig(width=32, depth=3)

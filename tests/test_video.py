@@ -8,21 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.config import (
-    ClipsConfig,
-    ConvConfig,
-    Experiment,
-    FramesConfig,
-    MLPConfig,
-    NeuralSDEConfig,
-    TrainConfig,
-    UViTConfig,
-    VideoConfig,
-    VideoVariant,
-)
+from neuralsde.config.video import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
+from neuralsde.nets.config import ConvConfig, MLPConfig, UViTConfig
+from neuralsde.config.tasks import Experiment
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.training.config import TrainConfig
 from neuralsde.config.collisions import CollisionsConfig
 from neuralsde.experiment import run
-from neuralsde.models import load
+from neuralsde.models.build import load
 from neuralsde.recipes import RECIPES
 from neuralsde.tasks import clips, video
 
@@ -105,7 +98,7 @@ def test_one_model_is_scored_in_many_ways(autoencoder):
 
 def test_the_true_frames_between_are_those_that_are_scored(autoencoder, monkeypatch):
     """A model that draws the truth at any time scores as well as the decoder does."""
-    from neuralsde.models import build
+    from neuralsde.models.build import build
 
     setting = task(autoencoder[0])
     config = NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, diffusion=False, denoiser=False, noise=0.0)
@@ -166,7 +159,7 @@ def test_a_future_begins_at_the_last_known_frame(autoencoder):
     """A flow of 0 and no noise: every predicted frame is the last known one, whatever the decoder blurs."""
     setting = task(autoencoder[0])
     config = NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, diffusion=False, denoiser=False, noise=0.0)
-    from neuralsde.models import build
+    from neuralsde.models.build import build
 
     model = build(config, video.data(setting).transitions(history=3))  # nets give 0 at first
     frames, times = clips.read_clips(CLIPS, "test", 4)
@@ -178,7 +171,7 @@ def test_a_future_begins_at_the_last_known_frame(autoencoder):
 
 def test_smooth_futures_go_through_those_of_the_training_rate(autoencoder):
     """At the frames of the training they are what is drawn there; between, they are on cubics, the same for every rate."""
-    from neuralsde.models import build
+    from neuralsde.models.build import build
 
     model = build(
         NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, tau="start", denoiser=False, noise=0.0),

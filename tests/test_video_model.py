@@ -10,9 +10,12 @@ import pytest
 import torch
 
 from neuralsde.cli.video_films import Film, longest, windows
-from neuralsde.config import AutoencoderConfig, ConvConfig, NeuralSDEConfig, UViTConfig
+from neuralsde.video.autoencoder_config import AutoencoderConfig
+from neuralsde.nets.config import ConvConfig, UViTConfig
+from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.data.videos.decode import FrameSettings
-from neuralsde.models import build, load
+from neuralsde.models.build import build
+from neuralsde.models.build import load
 from neuralsde.nets.tiny import TinyDecoder, TinyEncoder
 from neuralsde.taef2 import FILES, pretrained
 from neuralsde.trajectories import Trajectories

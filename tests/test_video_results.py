@@ -9,7 +9,7 @@ import pytest
 
 from neuralsde import plots_video, result_tables_video
 from neuralsde.compare import folder_name, summarise
-from neuralsde.config import Experiment
+from neuralsde.config.tasks import Experiment
 from neuralsde.metrics.power_law import fit_power_law
 from neuralsde.recipes import COMPARISONS
 from neuralsde.recipes import video as recipes

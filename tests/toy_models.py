@@ -3,11 +3,13 @@
 import torch
 from torch import nn
 
-from neuralsde.config import MLPConfig, NeuralSDEConfig
-from neuralsde.method import NeuralSDE
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.sde.model import NeuralSDE
 from neuralsde.nets.mlp import MLP
-from neuralsde.noise import Noise
-from neuralsde.sequence import Scale, Transition
+from neuralsde.solvers.noise import Noise
+from neuralsde.models.scale import Scale
+from neuralsde.data.transition import Transition
 
 
 class Constant(nn.Module):

@@ -14,11 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuralsde.config import GaussianConfig, MLPConfig, ModelConfig, NeuralSDEConfig, TrainConfig
-from neuralsde.models import build
-from neuralsde.noise import Noise
-from neuralsde.sequence import SequenceModel
-from neuralsde.train import fit
+from neuralsde.baselines.config import GaussianConfig
+from neuralsde.nets.config import MLPConfig
+from neuralsde.models.config import ModelConfig
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.training.config import TrainConfig
+from neuralsde.models.build import build
+from neuralsde.solvers.noise import Noise
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.training.fit import fit
 from neuralsde.trajectories import Trajectories
 from peers.prior import READING, Clock, LatentModel, Windows, build_prior, train
 

@@ -16,8 +16,8 @@ import torchsde
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
-from neuralsde.config import MLPConfig
-from neuralsde.method import NeuralSDE
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.model import NeuralSDE
 from neuralsde.nets.mlp import MLP
 from peers.prior import LatentModel
 

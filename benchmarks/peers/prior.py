@@ -13,11 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuralsde.config import MLPConfig, NeuralSDEConfig, Sampler, TrainConfig
-from neuralsde.method import NeuralSDE
-from neuralsde.models import build
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.training.config import TrainConfig
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.models.build import build
 from neuralsde.nets.mlp import MLP
-from neuralsde.train import Average, learning_rate
+from neuralsde.training.fit import Average, learning_rate
 from neuralsde.trajectories import Trajectories
 
 READING: dict[str, Any] = {

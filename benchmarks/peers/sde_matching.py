@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributions, nn
 
-from neuralsde.method import NeuralSDE
+from neuralsde.sde.model import NeuralSDE
 from peers.prior import LatentModel
 
 NOTEBOOK = "sde_matching_from_scratch.ipynb"

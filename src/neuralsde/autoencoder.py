@@ -8,18 +8,24 @@ every frame alike; `decode_after` therefore adds only the *change* of the decode
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import AutoencoderConfig
-from neuralsde.nets.convolutional import sampled
-from neuralsde.noise import Noise
-from neuralsde.scale import Scale
-from neuralsde.sequence import Condition, SequenceModel, Transition, evaluating
-from neuralsde.solvers import Step
+from neuralsde.data.transition import Transition
+from neuralsde.models.config import Sampling
+from neuralsde.models.evaluation import evaluated
+from neuralsde.models.scale import Scale
+from neuralsde.models.sequence import Advance, Condition, SequenceModel
+from neuralsde.nets.config import TinyConfig
+from neuralsde.nets.convolutional import Decoder, Encoder, sampled
+from neuralsde.nets.tiny import TinyDecoder, TinyEncoder
+from neuralsde.solvers.integrate import Step
+from neuralsde.solvers.noise import Noise
+from neuralsde.trajectories import Transitions
+from neuralsde.video.autoencoder_config import AutoencoderConfig
 
 BATCH = 512
 """Frames at once in `encode` and `decode` on a GPU."""
@@ -34,30 +40,38 @@ FADE = 0.1
 class Autoencoder(SequenceModel):
     """Encoder and decoder, learned by the squared and the absolute error of the frame and a small pull to unit Gaussians."""
 
-    kind: ClassVar[str] = "Autoencoder"
     config: AutoencoderConfig
     shift: Tensor
     spread: Tensor
 
-    def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: AutoencoderConfig) -> None:
-        super().__init__(scale, config)
-        if sorted(nets) != ["decoder", "encoder"]:
-            raise ValueError(f"`nets` must hold ['decoder', 'encoder']. Got {sorted(nets)}.")
+    def __init__(self, nets: Mapping[str, nn.Module], scale: Scale, config: AutoencoderConfig) -> None:
+        super().__init__(nets, scale, config)
         _channels, *size = scale.shape
         if any(n % config.net.down for n in size):
             raise ValueError(
                 f"Height and width must be multiples of `down`={config.net.down}. Got frames of shape {scale.shape}. Resize them."
             )
-        self.nets = nn.ModuleDict(nets)
         self.latent_shape = (config.net.latent, *(n // config.net.down for n in size))
         self.register_buffer("shift", torch.zeros(config.net.latent, 1, 1))
         self.register_buffer("spread", torch.ones(config.net.latent, 1, 1))
 
-    def fit_bounds(self, pairs: Transition) -> None:
+    @classmethod
+    def net_names(cls, config: AutoencoderConfig) -> list[str]:
+        return ["decoder", "encoder"]
+
+    @classmethod
+    def default_nets(cls, config: AutoencoderConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
+        if isinstance(config.net, TinyConfig):
+            return {"encoder": TinyEncoder(shape[0]), "decoder": TinyDecoder(shape[0])}
+        return {"encoder": Encoder(config.net, shape[0]), "decoder": Decoder(config.net, shape[0])}
+
+    def measure(self, data: Transitions) -> Transition:
         """Refuse frames that are not in [0, 1]."""
+        pairs = super().measure(data)
         low, high = float(pairs.next.min()), float(pairs.next.max())
         if low < 0 or high > 1:
             raise ValueError(f"Frames must have values from 0 to 1. Got {low:g} to {high:g}. Divide bytes by 255.")
+        return pairs
 
     def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
         frames = batch.next
@@ -65,7 +79,7 @@ class Autoencoder(SequenceModel):
         error = self.nets["decoder"](z).float() - (2 * frames - 1)
         return {"frames": (error**2 + 0.1 * error.abs()).mean(), "divergence": self.config.kl * divergence.mean()}
 
-    def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
+    def advance(self, step: Step, condition: Condition, noise: Noise, sampler: Sampling) -> Advance:
         raise ValueError("An Autoencoder draws no paths. Encode the frames, and learn their latents.")
 
     @torch.no_grad()
@@ -87,8 +101,8 @@ class Autoencoder(SequenceModel):
         """Latents of frames, on the model's device."""
         if tuple(frames.shape[1:]) != self.scale.shape:
             raise ValueError(f"`frames` must have shape (N, {self.scale.shape}). Got {tuple(frames.shape)}.")
-        with evaluating(self):
-            parts = [self.nets["encoder"](2 * x.to(self.shift.device) - 1).float() for x in frames.split(self.batch)]
+        encoder = evaluated(self.nets["encoder"])
+        parts = [encoder(2 * x.to(self.shift.device) - 1).float() for x in frames.split(self.batch)]
         return (torch.cat(parts).chunk(2, dim=1)[0] - self.shift) / self.spread
 
     @torch.no_grad()
@@ -121,5 +135,5 @@ class Autoencoder(SequenceModel):
 
     def _drawn(self, latents: Tensor) -> Tensor:
         raw = latents.to(self.shift.device) * self.spread + self.shift
-        with evaluating(self):
-            return torch.cat([0.5 * (self.nets["decoder"](z).float() + 1) for z in raw.split(self.batch)])
+        decoder = evaluated(self.nets["decoder"])
+        return torch.cat([0.5 * (decoder(z).float() + 1) for z in raw.split(self.batch)])

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from neuralsde.config import Experiment
+from neuralsde.config.tasks import Experiment
 from neuralsde.experiment import provenance, run, write_results
 from neuralsde.files import writable_folder
 from neuralsde.metrics.forecast import student_t

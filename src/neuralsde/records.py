@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import re
 import types
 import typing
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
@@ -51,7 +52,31 @@ def _check_keys(cls: Any, values: Any, where: str) -> None:
 
 
 class Choice:
-    """Base of dataclasses that are chosen from several: their record carries the class name under `kind`."""
+    """Base of dataclasses that are chosen from several: their record carries the class name under `kind`.
+
+    A field annotated with a base takes any of its kinds, also those that a user defines.
+    """
+
+    builds: ClassVar[str | type] = ""
+    """What the settings are of: a class, or "module:Class", which is imported when it is needed."""
+    _kinds: ClassVar[dict[str, type]] = {}
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        Choice._kinds[cls.__name__] = cls
+
+    @classmethod
+    def kinds(cls) -> dict[str, type]:
+        """The class itself and what derives from it, by name."""
+        return {name: kind for name, kind in Choice._kinds.items() if issubclass(kind, cls)}
+
+
+def built_by(config: Choice) -> Any:
+    """The class that settings are of."""
+    if isinstance(config.builds, type):
+        return config.builds
+    module, _, name = config.builds.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def to_dict(config: Any) -> Any:
@@ -70,6 +95,7 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
         return _from_union(cls, values, where)
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {values!r}.")
+        cls = _kind(cls, values, where)
         values = {k: v for k, v in values.items() if k != "kind"}
         hints = typing.get_type_hints(cls)
         _check_keys(cls, values, where)
@@ -90,6 +116,16 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
             pass
     check(type(values) is cls, f"`{where}` must be of type {getattr(cls, '__name__', cls)}. Got {values!r}.")
     return values
+
+
+def _kind(cls: Any, values: dict[str, Any], where: str) -> Any:
+    """The class that a record of `cls` is of."""
+    if not issubclass(cls, Choice) or "kind" not in values:
+        return cls
+    kinds, kind = cls.kinds(), values["kind"]
+    known = f"must be one of {sorted(kinds)}. Got {kind!r}. Import the module that defines it first, if it is yours."
+    check(kind in kinds, f"`{where}{'.' if where else ''}kind` {known}")
+    return kinds[kind]
 
 
 def _required(f: dataclasses.Field[Any]) -> bool:

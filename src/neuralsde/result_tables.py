@@ -117,7 +117,7 @@ def _pusht_rows(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _worlds() -> list[str]:
-    from neuralsde.config import ROBUSTNESS
+    from neuralsde.config.tasks import ROBUSTNESS
 
     return [variant.name for variant in ROBUSTNESS]
 

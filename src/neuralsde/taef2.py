@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from neuralsde.autoencoder import Autoencoder
-from neuralsde.config import AutoencoderConfig, TinyConfig
-from neuralsde.models import build
+from neuralsde.models.build import build
+from neuralsde.nets.config import TinyConfig
 from neuralsde.trajectories import Trajectories
+from neuralsde.video.autoencoder_config import AutoencoderConfig
 
 FILES = {"encoder": "taef2_encoder.pth", "decoder": "taef2_decoder.pth"}
 

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from neuralsde.noise import Noise
-from neuralsde.sequence import Transition
+from neuralsde.data.transition import Transition
+from neuralsde.solvers.noise import Noise
 
 if TYPE_CHECKING:
     from neuralsde.trajectories import Trajectories

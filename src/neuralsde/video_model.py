@@ -21,12 +21,12 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from neuralsde.autoencoder import Autoencoder
-from neuralsde.config import Sampler
 from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.data.videos.report import BadVideo
 from neuralsde.files import replacing
-from neuralsde.models import load
-from neuralsde.sequence import SequenceModel
+from neuralsde.models.build import load
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.sde.config import Sampler
 from neuralsde.tasks.clips import device
 from neuralsde.tasks.video import predict
 

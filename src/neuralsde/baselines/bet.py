@@ -6,18 +6,20 @@ probability, and an offset from it that the net gives for each bin.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.baselines.config import BETConfig, ImitationConfig
 from neuralsde.baselines.imitation import ImitationModel, draw_index
-from neuralsde.config import BETConfig, ImitationConfig
+from neuralsde.data.transition import Transition
+from neuralsde.models.scale import Scale
 from neuralsde.nets.attention import Layer, positions
-from neuralsde.noise import Noise
-from neuralsde.sequence import Scale, Transition
-from neuralsde.solvers import Step
+from neuralsde.solvers.integrate import Step
+from neuralsde.solvers.noise import Noise
+from neuralsde.trajectories import Transitions
 
 MAX_ROUNDS = 100
 """Rounds of k-means."""
@@ -68,12 +70,11 @@ class GPT(nn.Module):
 class BET(ImitationModel):
     """Focal loss for the bin, squared error for the offset from its centre."""
 
-    kind: ClassVar[str] = "BET"
     config: BETConfig
     centres: Tensor
     spread: Tensor
 
-    def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: BETConfig) -> None:
+    def __init__(self, nets: Mapping[str, nn.Module], scale: Scale, config: BETConfig) -> None:
         super().__init__(nets, scale, config)
         self.register_buffer("centres", torch.zeros(config.num_bins, scale.mean.numel()))
         self.register_buffer("spread", torch.ones(()))
@@ -83,17 +84,17 @@ class BET(ImitationModel):
         assert isinstance(config, BETConfig)
         return GPT(config, token_size, size)
 
-    def fit_bounds(self, pairs: Transition) -> None:
+    def measure(self, data: Transitions) -> Transition:
         """Find the bins, and how far actions are from their centres."""
-        super().fit_bounds(pairs)
+        pairs = super().measure(data)
         y = self.scale.states(pairs.next).flatten(1).cpu()
         centres = k_means(y, self.config.num_bins)
         self.centres.copy_(centres)
         self.spread.copy_(torch.cdist(y, centres).amin(1).square().mean().div(y.shape[1]).sqrt().clamp(min=1e-3))
+        return pairs
 
     def choices(self, tokens: Tensor) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M D"]]:
         """Log probability of each bin, and its offset in units of their typical size."""
-        self.count(net=1)
         out = self.nets["net"](tokens).float()
         return torch.log_softmax(out[..., 0], 1), out[..., 1:]
 

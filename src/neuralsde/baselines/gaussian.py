@@ -7,17 +7,23 @@ as those it was trained with.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import GaussianConfig, Sampler
-from neuralsde.moments import log_density
-from neuralsde.noise import Noise
-from neuralsde.sequence import Condition, Scale, SequenceModel, Transition, observed_mean
-from neuralsde.solvers import Step
+from neuralsde.baselines.config import GaussianConfig
+from neuralsde.data.transition import Transition
+from neuralsde.models.config import Sampling
+from neuralsde.models.scale import Scale
+from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
+from neuralsde.nets.backbone import backbone_of
+from neuralsde.solvers.gaussian import log_density
+from neuralsde.solvers.integrate import Step
+from neuralsde.solvers.noise import Noise
+from neuralsde.trajectories import Transitions
 
 MAX_LOG_STD = 4.0
 """The deviation is within e^±4 of the typical one."""
@@ -26,33 +32,36 @@ MAX_LOG_STD = 4.0
 class GaussianMLP(SequenceModel):
     """Maximum likelihood of the next increment, in units of the typical one over the same time."""
 
-    kind: ClassVar[str] = "GaussianMLP"
     config: GaussianConfig
     spread: Tensor
     shortest: Tensor
     longest: Tensor
 
-    def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: GaussianConfig) -> None:
-        super().__init__(scale, config)
-        if list(nets) != ["net"]:
-            raise ValueError(f"`nets` must hold ['net'] for this config. Got {sorted(nets)}.")
-        self.nets = nn.ModuleDict(nets)
+    def __init__(self, nets: Mapping[str, nn.Module], scale: Scale, config: GaussianConfig) -> None:
+        super().__init__(nets, scale, config)
         self.register_buffer("spread", torch.ones(scale.shape))
         for name in ("shortest", "longest"):
             self.register_buffer(name, torch.ones(()))
 
-    def fit_bounds(self, pairs: Transition) -> None:
+    @classmethod
+    def default_nets(cls, config: GaussianConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
+        size, form = context_size + config.num_late + 1, {"history": config.history, "num_fields": 2}
+        net: Any = backbone_of(config.net)
+        return {"net": net(config.net, shape, condition_size=size, late=config.num_late, **form)}
+
+    def measure(self, data: Transitions) -> Transition:
         """Measure the increments of the data, and note for how long they last."""
+        pairs = super().measure(data)
         dt = self.scale.steps(pairs.dt)
         y = (self.scale.states(pairs.next) - self.scale.states(pairs.history[:, -1])) / dt.sqrt()
         y = y if pairs.mask is None else y.where(pairs.mask, math.nan)
         self.spread.copy_(y.square().nanmean(0).sqrt().clamp(min=1e-6))
         self.shortest.copy_(dt.min())
         self.longest.copy_(dt.max())
+        return pairs
 
     def law(self, history: Tensor, dt: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation of the increment over dt, in units of the scale."""
-        self.count(net=1)
         given = [] if condition is None else [condition]
         mean, log_std = self.nets["net"](history, torch.cat([dt.reshape(-1, 1).log(), *given], dim=1)).float().unbind(1)
         unit = self.spread * dt.sqrt()
@@ -86,14 +95,14 @@ class GaussianMLP(SequenceModel):
                 f"{float(dt[off].flatten()[0]) * self.scale.step:g}. Pass times on that grid; a NeuralSDE takes any times."
             )
 
-    def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
+    def check_sampler(self, sampler: Sampling, gaps: Tensor) -> None:
         self._require_known(gaps / torch.ceil(gaps / self.max_step(sampler)).clamp(min=1))
 
-    def max_step(self, sampler: Sampler) -> float:
+    def max_step(self, sampler: Sampling) -> float:
         return (1 + 1e-5) * float(self.longest)  # stamps are rounded
 
-    def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
+    def advance(self, step: Step, condition: Condition, noise: Noise, sampler: Sampling) -> Advance:
         history = step.state(step.x, step.time)
         dt = step.dt.where(step.dt > 0, self.shortest)  # paths that have ended are put back where they were
         mean, log_std = self.law(history, dt, condition(step.time))
-        return step.x + mean + torch.exp(log_std) * step.z
+        return Advance(step.x + mean + torch.exp(log_std) * step.z, {"net": 1})

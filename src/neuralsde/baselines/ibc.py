@@ -6,18 +6,20 @@ again and again in proportion to exp(-energy) and scattered, less each time.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.baselines.config import IBCConfig, ImitationConfig
 from neuralsde.baselines.imitation import ImitationModel, draw_index
-from neuralsde.config import IBCConfig, ImitationConfig
+from neuralsde.data.transition import Transition
+from neuralsde.models.scale import Scale
 from neuralsde.nets.mlp import Block
-from neuralsde.noise import Noise
-from neuralsde.sequence import Scale, Transition
-from neuralsde.solvers import Step
+from neuralsde.solvers.integrate import Step
+from neuralsde.solvers.noise import Noise
+from neuralsde.trajectories import Transitions
 
 MAX_ELEMENTS = 2**28
 """Hidden features of one pass in sampling: bounds the memory (1 GiB in float32)."""
@@ -43,12 +45,11 @@ class Energy(nn.Module):
 class IBC(ImitationModel):
     """The lowest energy is the action."""
 
-    kind: ClassVar[str] = "IBC"
     config: IBCConfig
     low: Tensor
     high: Tensor
 
-    def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: IBCConfig) -> None:
+    def __init__(self, nets: Mapping[str, nn.Module], scale: Scale, config: IBCConfig) -> None:
         super().__init__(nets, scale, config)
         for name, value in (("low", -1.0), ("high", 1.0)):
             self.register_buffer(name, torch.full(scale.shape, value).flatten())
@@ -58,18 +59,22 @@ class IBC(ImitationModel):
         assert isinstance(config, IBCConfig)
         return Energy(config, token_size, size)
 
-    def fit_bounds(self, pairs: Transition) -> None:
+    def measure(self, data: Transitions) -> Transition:
         """The box of actions: their range, and a margin."""
-        super().fit_bounds(pairs)
+        pairs = super().measure(data)
         y = self.scale.states(pairs.next).flatten(1)
         low, high = y.amin(0), y.amax(0)
         margin = self.config.margin * (high - low).clamp(min=1e-6)
         self.low.copy_(low - margin)
         self.high.copy_(high + margin)
+        return pairs
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return self.config.num_iterations
 
     def energy(self, tokens: Tensor, actions: Float[Tensor, "B N D"]) -> Float[Tensor, "B N"]:
         """One pass of the net, for all the actions of a row."""
-        self.count(net=1)
         rows = max(1, MAX_ELEMENTS // (actions.shape[1] * self.config.net.width))
         if self.training or len(tokens) <= rows:
             return self.nets["net"](tokens, actions).float()

@@ -13,11 +13,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from neuralsde.baselines.config import ImitationConfig
 from neuralsde.baselines.fixed_step import FixedStepModel
-from neuralsde.config import ImitationConfig
-from neuralsde.noise import Noise
-from neuralsde.sequence import Condition, Transition
-from neuralsde.solvers import Step
+from neuralsde.data.transition import Transition
+from neuralsde.models.config import Sampling
+from neuralsde.models.sequence import Advance, Condition
+from neuralsde.solvers.integrate import Step
+from neuralsde.solvers.noise import Noise
+from neuralsde.trajectories import Transitions
 
 
 def draw_index(logits: Float[Tensor, "B M"], uniform: Float[Tensor, "B N"]) -> Int[Tensor, "B N"]:
@@ -30,6 +33,8 @@ class ImitationModel(FixedStepModel):
     """Base: a child says how its net reads tokens, learns actions from them, and acts."""
 
     config: ImitationConfig
+    passes: int = 1
+    """Of the net, for one action."""
 
     @classmethod
     @abstractmethod
@@ -41,8 +46,7 @@ class ImitationModel(FixedStepModel):
         """Actions, flat and in units of the scale."""
 
     @classmethod
-    def default_net(cls, config: ImitationConfig, shape: tuple[int, ...], context_size: int) -> nn.Module:
-        """The net for data of this form."""
+    def default_nets(cls, config: ImitationConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
         num, size = config.num_observations, math.prod(shape)
         if context_size == 0 or context_size % num:
             raise ValueError(
@@ -50,12 +54,14 @@ class ImitationModel(FixedStepModel):
                 "Give them end to end, oldest first, or set `num_observations`."
             )
         also = config.time_input + (config.history * size if config.use_history else 0)
-        return cls.make_net(config, context_size // num + also, size)
+        return {"net": cls.make_net(config, context_size // num + also, size)}
 
-    def fit_bounds(self, pairs: Transition) -> None:
+    def measure(self, data: Transitions) -> Transition:
         """Measure the actions of the data."""
+        pairs = super().measure(data)
         if pairs.mask is not None:
             raise ValueError(f"{type(self).__name__} takes whole actions. Got data with missing entries. Fill them.")
+        return pairs
 
     def tokens(self, history: Float[Tensor, "B H *S"], condition: Tensor | None) -> Float[Tensor, "B K F"]:
         """The observations, and beside each the time and the history, if asked."""
@@ -70,6 +76,7 @@ class ImitationModel(FixedStepModel):
         condition = self._condition(batch.context, batch.time / self.scale.step)
         return self.tokens(self.scale.states(batch.history), condition), self.scale.states(batch.next).flatten(1)
 
-    def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
+    def advance(self, step: Step, condition: Condition, noise: Noise, sampler: Sampling) -> Advance:
         history = step.state(step.x, step.time)
-        return self.act(self.tokens(history, condition(step.time)), step, noise).reshape(step.x.shape)
+        actions = self.act(self.tokens(history, condition(step.time)), step, noise)
+        return Advance(actions.reshape(step.x.shape), {"net": self.passes})

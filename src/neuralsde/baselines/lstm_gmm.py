@@ -6,17 +6,16 @@ It is drawn from as there: a component by its weight, then almost exactly its me
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.baselines.config import ImitationConfig, LSTMGMMConfig
 from neuralsde.baselines.imitation import ImitationModel, draw_index
-from neuralsde.config import ImitationConfig, LSTMGMMConfig
-from neuralsde.noise import Noise
-from neuralsde.sequence import Transition
-from neuralsde.solvers import Step
+from neuralsde.data.transition import Transition
+from neuralsde.solvers.integrate import Step
+from neuralsde.solvers.noise import Noise
 
 
 class MixtureLSTM(nn.Module):
@@ -35,7 +34,6 @@ class MixtureLSTM(nn.Module):
 class LSTMGMM(ImitationModel):
     """Maximum likelihood of the action."""
 
-    kind: ClassVar[str] = "LSTMGMM"
     config: LSTMGMMConfig
 
     @classmethod
@@ -45,7 +43,6 @@ class LSTMGMM(ImitationModel):
 
     def law(self, tokens: Tensor) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M D"], Float[Tensor, "B M D"]]:
         """Log weights, means and standard deviations of the components, in units of the scale."""
-        self.count(net=1)
         out = self.nets["net"](tokens).float()
         mean, spread = out[..., 1:].chunk(2, dim=2)
         mean = torch.tanh(mean) if self.config.tanh_mean else mean

@@ -9,23 +9,31 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.baselines.config import Generation, NextStateConfig
 from neuralsde.baselines.fixed_step import FixedStepModel
-from neuralsde.config import NextStateConfig
-from neuralsde.noise import Noise
-from neuralsde.sequence import Condition, Scale, Transition
-from neuralsde.solvers import Step
+from neuralsde.data.transition import Transition
+from neuralsde.models.scale import Scale
+from neuralsde.models.sequence import Advance, Condition
+from neuralsde.nets.backbone import Backbone, backbone_of
+from neuralsde.solvers.integrate import Step
+from neuralsde.solvers.noise import Noise
+from neuralsde.trajectories import Transitions
 
 EMBEDDING = 32
 """Features of the generation time."""
 
 Fresh = Callable[[int], Tensor]
 """The noise (P, *S) of generation step k."""
+Net = Callable[[Tensor, Tensor], Tensor]
+"""The net of a half-generated target (P, *S) at generation time (1,), for the paths of one step."""
 
 
 def embed_time(s: Float[Tensor, " B"]) -> Float[Tensor, "B E"]:
@@ -42,7 +50,7 @@ class NextStateModel(FixedStepModel):
     spread: Tensor
     limit: Tensor
 
-    def __init__(self, nets: dict[str, nn.Module], scale: Scale, config: NextStateConfig) -> None:
+    def __init__(self, nets: Mapping[str, nn.Module], scale: Scale, config: NextStateConfig) -> None:
         super().__init__(nets, scale, config)
         for name, value in (("shift", 0.0), ("spread", 1.0), ("limit", 1.0)):
             self.register_buffer(name, torch.full(scale.shape, value))
@@ -52,11 +60,23 @@ class NextStateModel(FixedStepModel):
         """Squared error (B, *S) of the net for clean targets y."""
 
     @abstractmethod
-    def generate(self, z: Tensor, history: Tensor, condition: Tensor | None, fresh: Fresh) -> Tensor:
+    def generate(self, z: Tensor, net: Net, fresh: Fresh, sampler: Any) -> Tensor:
         """A target from the noise z, and from `fresh` noise where the steps themselves are random."""
 
-    def fit_bounds(self, pairs: Transition) -> None:
+    @classmethod
+    def default_nets(cls, config: NextStateConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
+        net, late, size = backbone_of(config.net), config.num_late, math.prod(shape)
+        slots = config.history + 1 if net.takes_target else config.history
+        given = context_size + late + EMBEDDING + (0 if net.takes_target else size)
+        return {"net": net(config.net, shape, history=slots, condition_size=given, late=late)}  # type: ignore[call-arg]
+
+    @property
+    def input_noise(self) -> Tensor:
+        return torch.tensor(self.config.noise)
+
+    def measure(self, data: Transitions) -> Transition:
         """Scale the targets to mean 0 and variance 1, and note how far they reach."""
+        pairs = super().measure(data)
         y = self._target(pairs)
         seen = torch.ones_like(y) if pairs.mask is None else pairs.mask.to(y)
         if self.config.target == "increment":
@@ -66,6 +86,7 @@ class NextStateModel(FixedStepModel):
             self.spread.copy_(variance.sqrt().clamp(min=1e-6))
         exact = self.config.normalise == "min_max" and self.config.target == "next"  # the range is the unit itself
         self.limit.copy_((1.0 if exact else 1.1) * ((y - self.shift) / self.spread * seen).abs().amax(0).clamp(min=1.0))
+        return pairs
 
     def _target(self, batch: Transition) -> Tensor:
         after = self.scale.states(batch.next)
@@ -73,9 +94,8 @@ class NextStateModel(FixedStepModel):
 
     def net(self, y: Tensor, s: Tensor, history: Tensor, condition: Tensor | None) -> Tensor:
         """The net at generation time s (1,) or (B,)."""
-        self.count(net=1)
         net, given = self.nets["net"], [embed_time(s.expand(len(y)))] + ([] if condition is None else [condition])
-        if getattr(net, "takes_target", False):
+        if isinstance(net, Backbone) and net.takes_target:
             return net(torch.cat([history, y[:, None]], dim=1), torch.cat(given, dim=1)).float()
         return net(history, torch.cat([y.flatten(1), *given], dim=1)).float()
 
@@ -87,9 +107,15 @@ class NextStateModel(FixedStepModel):
         error = self.generation_loss(y, history, condition, noise)
         return {"loss": error.mean() if batch.mask is None else (error * batch.mask).sum() / batch.mask.sum()}
 
-    def advance(self, step: Step, condition: Condition, noise: Noise) -> Tensor:
-        history = step.state(step.x, step.time)
-        first, shape = step.index * self.config.num_steps, self.scale.shape
-        y = self.generate(step.z, history, condition(step.time), lambda k: noise.normal(first + k, shape, stream=2))
+    def advance(self, step: Step, condition: Condition, noise: Noise, sampler: Generation) -> Advance:
+        history, given = step.state(step.x, step.time), condition(step.time)
+        first, shape = step.index * sampler.num_steps, self.scale.shape
+        passes = Counter[str]()
+
+        def net(y: Tensor, s: Tensor) -> Tensor:
+            passes["net"] += 1
+            return self.net(y, s, history, given)
+
+        y = self.generate(step.z, net, lambda k: noise.normal(first + k, shape, stream=2), sampler)
         y = y * self.spread + self.shift
-        return y if self.config.target == "next" else step.x + y
+        return Advance(y if self.config.target == "next" else step.x + y, passes)

@@ -7,20 +7,17 @@ s². The net learns the drift b = E[β' y + σ' W_s | X_s]; from X_0 = 0 the SDE
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from neuralsde.baselines.next_state import Fresh, NextStateModel
-from neuralsde.config import PFIConfig
-from neuralsde.noise import Noise
+from neuralsde.baselines.config import Generation, PFIConfig
+from neuralsde.baselines.next_state import Fresh, Net, NextStateModel
+from neuralsde.solvers.noise import Noise
 
 
 class PFI(NextStateModel):
     """A diffusion from the present state to the next one, in a time of its own."""
 
-    kind: ClassVar[str] = "PFI"
     config: PFIConfig
 
     def interpolate(self, y: Tensor, s: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -34,11 +31,11 @@ class PFI(NextStateModel):
         x, rate = self.interpolate(y, s.reshape(-1, *[1] * (y.ndim - 1)), z)
         return (self.net(x, s, history, condition) - rate) ** 2
 
-    def generate(self, z: Tensor, history: Tensor, condition: Tensor | None, fresh: Fresh) -> Tensor:
-        x, num = torch.zeros_like(z), self.config.num_steps
+    def generate(self, z: Tensor, net: Net, fresh: Fresh, sampler: Generation) -> Tensor:
+        x, num = torch.zeros_like(z), sampler.num_steps
         for k in range(num):
             s = torch.full((1,), k / num, device=z.device)
-            x = x + self.net(x, s, history, condition) / num
+            x = x + net(x, s) / num
             if k + 1 < num:  # the last step ends on the mean: its noise would outlast it
                 x = x + self.config.epsilon * (1 - k / num) * (z if k == 0 else fresh(k)) / num**0.5
         return x

@@ -19,7 +19,7 @@ from neuralsde.cli.fit import Fit
 from neuralsde.cli.forecast import Forecast, refuse_videos
 from neuralsde.cli.options import given, refuse
 from neuralsde.cli.sample import Sample
-from neuralsde.config import Experiment
+from neuralsde.config.tasks import Experiment
 from neuralsde.recipes import COMPARISONS, RECIPES
 from neuralsde.records import RunError, load_yaml, to_dict
 

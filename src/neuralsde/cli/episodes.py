@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from neuralsde.config import Variant
+from neuralsde.config.tasks import Variant
 from neuralsde.records import to_dict
 
 if TYPE_CHECKING:

@@ -12,13 +12,15 @@ from tyro.conf import Positional
 
 from neuralsde.cli.fit_video import VideoFit, fit_videos, is_video
 from neuralsde.cli.options import given, refuse
-from neuralsde.config import HistoryConfig, NeuralSDEConfig, TrainConfig
 from neuralsde.data.series import Series
+from neuralsde.nets.config import HistoryConfig
 from neuralsde.records import to_dict
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from neuralsde.data.tables import Table
-    from neuralsde.sequence import SequenceModel
+    from neuralsde.models.sequence import SequenceModel
 
 TABLES = {
     *("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal"),
@@ -95,7 +97,7 @@ class Fit:
         from neuralsde.data.tables import read_table
         from neuralsde.experiment import provenance, write_results
         from neuralsde.files import writable_folder
-        from neuralsde.train import fit
+        from neuralsde.training.fit import fit
 
         table = read_table(
             self.data,
@@ -139,8 +141,8 @@ class Fit:
 
     def _build(self, known: Table, held_out: Table | None) -> SequenceModel:
         """A new model for the data; what could not be trained or scored is refused here."""
-        from neuralsde.models import build
-        from neuralsde.moments import MAX_DIMENSIONS
+        from neuralsde.models.build import build
+        from neuralsde.sde.laws.moments import MAX_DIMENSIONS
 
         config, lag = self.model, None if not self.lag else self.lag[0] if len(self.lag) == 1 else self.lag
         if self.encoder is not None:

@@ -6,8 +6,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from neuralsde.config import AutoencoderConfig, ConvConfig, NeuralSDEConfig, TrainConfig, UViTConfig
+from neuralsde.nets.config import ConvConfig, UViTConfig
 from neuralsde.records import check, load_yaml, save_yaml, to_dict
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.training.config import TrainConfig
+from neuralsde.video.autoencoder_config import AutoencoderConfig
 
 if TYPE_CHECKING:
     from neuralsde.autoencoder import Autoencoder
@@ -98,8 +101,8 @@ def fit_videos(command: Fit, folder: Path) -> None:
     from neuralsde.cli.video_films import frame_step, split, usable, with_copies
     from neuralsde.experiment import provenance, write_results
     from neuralsde.files import writable_folder
-    from neuralsde.models import build
-    from neuralsde.train import fit
+    from neuralsde.models.build import build
+    from neuralsde.training.fit import fit
     from neuralsde.video_model import VideoModel, save_video_model
 
     options = command.video
@@ -295,7 +298,7 @@ def _check_even(films: Films, step: float) -> None:
     """A refiner refuses uneven gaps when it is built: that is after the autoencoder has been trained."""
     import torch
 
-    from neuralsde.sizes import of_another_length
+    from neuralsde.sde.sizes import of_another_length
     from neuralsde.trajectories import Trajectories
 
     times = [torch.tensor(film.times, dtype=torch.float64) for film in films.train]
@@ -327,7 +330,7 @@ def _announce(films: Films, plan: VideoPlan) -> None:
 def _load_autoencoder(folder: str) -> Autoencoder:
     """Of a folder of `save_pretrained`, of a run, or of a model of videos."""
     from neuralsde.autoencoder import Autoencoder
-    from neuralsde.models import load
+    from neuralsde.models.build import load
     from neuralsde.tasks.frames import autoencoder_folder
 
     found = load(autoencoder_folder(folder))
@@ -340,10 +343,10 @@ def _autoencoder(plan: VideoPlan, films: Films, folder: Path, resume: bool) -> A
     """A frozen autoencoder of the frames: that of the user, or a new one."""
     from neuralsde.autoencoder import Autoencoder
     from neuralsde.cli.video_films import frames_of
-    from neuralsde.models import build
+    from neuralsde.models.build import build
     from neuralsde.tasks.clips import device
     from neuralsde.tasks.frames import finish
-    from neuralsde.train import fit
+    from neuralsde.training.fit import fit
 
     place = "cpu" if plan.train.cpu else device()
     if plan.autoencoder is not None:
@@ -386,8 +389,8 @@ def _noise(pairs: Transitions, config: NeuralSDEConfig) -> float:
     """Input noise of the recipe, or less where it would hide how frames differ."""
     import torch
 
-    from neuralsde.models import fit_scale
-    from neuralsde.scale import Scale
+    from neuralsde.models.build import fit_scale
+    from neuralsde.models.scale import Scale
 
     some, units = pairs.spread(4_096), Scale(pairs.data.shape)
     fit_scale(units, some, config.normalise)

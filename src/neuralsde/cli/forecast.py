@@ -17,7 +17,7 @@ from neuralsde.forecast.report import MAX_FANS, draw_fans
 if TYPE_CHECKING:
     from neuralsde.data.plans import Plan
     from neuralsde.data.tables import Table
-    from neuralsde.sequence import SequenceModel
+    from neuralsde.models.sequence import SequenceModel
 
 DEFAULT_STEPS = 20
 """Training steps in a horizon that was not asked for."""
@@ -101,7 +101,7 @@ def _only(table: Table, ids: tuple[str, ...]) -> Table:
 
 def load_model(folder: Path) -> SequenceModel:
     """The model of a run folder, or of a folder written by save_pretrained."""
-    from neuralsde.models import load
+    from neuralsde.models.build import load
 
     refuse_videos(folder)
     return load(folder)

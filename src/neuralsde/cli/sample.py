@@ -20,9 +20,9 @@ from neuralsde.data.series import Series
 if TYPE_CHECKING:
     import numpy as np
 
-    from neuralsde.config import Sampler
     from neuralsde.data.tables import TimeAxis
-    from neuralsde.sequence import SequenceModel
+    from neuralsde.models.sequence import SequenceModel
+    from neuralsde.sde.config import Sampler
 
 
 NUM_PATHS = 100

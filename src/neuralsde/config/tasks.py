@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from neuralsde.config.models import ModelConfig
-from neuralsde.config.policy import PolicyConfig
-from neuralsde.config.train import TrainConfig
 from neuralsde.config.video import FramesConfig, VideoConfig
+from neuralsde.models.config import ModelConfig
+from neuralsde.policy.config import PolicyConfig
 from neuralsde.records import Choice, check, check_choices
+from neuralsde.training.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)

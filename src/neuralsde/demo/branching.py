@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from neuralsde import compare, plots, result_tables
-from neuralsde.config import BranchingConfig, Sampler
+from neuralsde.config.tasks import BranchingConfig
 from neuralsde.demo.page import image, page, table
 from neuralsde.experiment import load_run, provenance, write_results
 from neuralsde.files import writable_folder
-from neuralsde.method import NeuralSDE
 from neuralsde.recipes import branching as recipes
+from neuralsde.sde.config import Sampler
+from neuralsde.sde.model import NeuralSDE
 from neuralsde.tasks import branching
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from neuralsde.config import Variant
+from neuralsde.config.tasks import Variant
 from neuralsde.demo.page import image, page
 from neuralsde.experiment import provenance, write_results
 from neuralsde.files import writable_folder

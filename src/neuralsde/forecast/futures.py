@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from neuralsde.config import Sampler
-from neuralsde.sequence import SequenceModel
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.sde.config import Sampler
 from neuralsde.trajectories import Trajectories
 
 SAME = 1e-6

@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from neuralsde.config import Sampler
 from neuralsde.forecast.futures import Forecasts, forecasts
 from neuralsde.forecast.references import climatology, random_walk
 from neuralsde.metrics.forecast import (
@@ -29,7 +28,8 @@ from neuralsde.metrics.forecast import (
     pit,
     pit_histogram,
 )
-from neuralsde.sequence import SequenceModel
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.sde.config import Sampler
 from neuralsde.trajectories import Trajectories
 
 LEVELS = (0.5, 0.8, 0.95)

@@ -7,10 +7,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.nets.backbone import Backbone
 from neuralsde.nets.fields import read_fields, zero_linear
 
 
-class ChunkNet(nn.Module):
+class ChunkNet(Backbone):
     """Base: how slots become one sequence, and features of that sequence fields."""
 
     takes_target: ClassVar[bool] = True

@@ -5,9 +5,9 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import ChunkTransformerConfig
 from neuralsde.nets.attention import Layer, positions
 from neuralsde.nets.chunk import ChunkNet
+from neuralsde.nets.config import ChunkTransformerConfig
 
 
 class ChunkTransformer(ChunkNet):
@@ -22,6 +22,7 @@ class ChunkTransformer(ChunkNet):
         condition_size: int = 0,
         num_fields: int = 1,
         reader: int | None = None,
+        late: int = 0,
     ) -> None:
         super().__init__(shape, history=history, use_history=config.use_history, num_fields=num_fields, reader=reader)
         width = config.width

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import ConvConfig
+from neuralsde.nets.config import ConvConfig
 
 
 def _norm(width: int) -> nn.GroupNorm:

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import EncodedConfig
-from neuralsde.memo import Memo
+from neuralsde.nets.config import EncodedConfig
+from neuralsde.nets.memo import Memo
 from neuralsde.nets.mlp import MLP, Block
 
 
@@ -49,7 +49,7 @@ class EncodedMLP(MLP):
         self.late = late
         self.encoder = self.make_encoder(config, condition_size - late)
         self._weights = list(self.encoder.parameters())
-        self._known: Memo[dict[str, Tensor]] = Memo()
+        self._known: Memo[list[tuple[Tensor, Tensor]]] = Memo()
 
     @staticmethod
     def make_encoder(config: EncodedConfig, size: int) -> nn.Module:
@@ -60,10 +60,13 @@ class EncodedMLP(MLP):
         """The memory of a context; on a CPU that of the last one is kept, until the weights change."""
         if self.training or torch.is_grad_enabled() or context.device.type != "cpu":
             return self.encoder(context)
-        known = self._known.get(self._weights, dict)
-        if not known or not torch.equal(known["context"], context):
-            known.update(context=context, memory=self.encoder(context))
-        return known["memory"]
+        kept = self._known.get(self._weights, list)
+        for known, memory in kept[-1:]:  # a pair of its own for each thread that looks
+            if torch.equal(known, context):
+                return memory
+        memory = self.encoder(context)
+        kept[:] = [(context, memory)]
+        return memory
 
     def forward(
         self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from neuralsde.config import HistoryConfig
+from neuralsde.nets.config import HistoryConfig
 from neuralsde.nets.mlp import MLP
 
 
@@ -71,6 +71,7 @@ class HistoryMLP(MLP):
         condition_size: int = 0,
         num_fields: int = 1,
         reader: int | None = None,
+        late: int = 0,
     ) -> None:
         if history < 2:
             raise ValueError(
@@ -87,7 +88,7 @@ class HistoryMLP(MLP):
         )
 
     @torch.no_grad()
-    def fit_units(self, slots: Float[Tensor, "B H *S"], noise: Float[Tensor, "..."]) -> None:
+    def measure(self, slots: Float[Tensor, "B H *S"], noise: Float[Tensor, "..."]) -> None:
         """Measure the steps and the differences to the newest slot that training will show; `noise` is its own."""
         for unit, past in ((self.step_unit, slots.diff(dim=1)), (self.age_unit, slots[:, :-1] - slots[:, -1:])):
             over = tuple(range(past.ndim - unit.ndim))

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import EncodedConfig, ImageConfig
-from neuralsde.config.nets import IMAGE_GROUPS
+from neuralsde.nets.config import IMAGE_GROUPS, EncodedConfig, ImageConfig
 from neuralsde.nets.encoded import EncodedMLP, perceptron
 
 

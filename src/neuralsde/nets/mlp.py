@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neuralsde.config import MLPConfig
+from neuralsde.nets.backbone import Backbone
+from neuralsde.nets.config import MLPConfig
 from neuralsde.nets.fields import linear, read_fields, zero_linear
 
 
@@ -38,7 +39,7 @@ class Block(nn.Module):
         return x + linear(self.back, self.dropout(inner) if self.training else inner)
 
 
-class MLP(nn.Module):
+class MLP(Backbone):
     """State and condition in, one field of the state's shape out, or several (0 at the start of training)."""
 
     def __init__(
@@ -50,8 +51,12 @@ class MLP(nn.Module):
         condition_size: int = 0,
         num_fields: int = 1,
         reader: int | None = None,
+        late: int = 0,
     ) -> None:
-        """`reader` is the field, of several, that reads the features without training them."""
+        """`reader` is the field, of several, that reads the features without training them.
+
+        The last `late` entries of the condition change along a path: nets that keep what they made of the others need to know.
+        """
         super().__init__()
         self.config = config
         self.reader = reader

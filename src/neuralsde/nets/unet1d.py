@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import UNet1DConfig
 from neuralsde.nets.chunk import ChunkNet
+from neuralsde.nets.config import UNet1DConfig
 
 
 def convolution(before: int, after: int, config: UNet1DConfig) -> nn.Sequential:
@@ -62,6 +62,7 @@ class UNet1D(ChunkNet):
         condition_size: int = 0,
         num_fields: int = 1,
         reader: int | None = None,
+        late: int = 0,
     ) -> None:
         super().__init__(shape, history=history, use_history=config.use_history, num_fields=num_fields, reader=reader)
         widths, halvings = config.widths, len(config.widths) - 1

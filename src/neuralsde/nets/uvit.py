@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.config import UViTConfig
 from neuralsde.nets.attention import Layer, positions
+from neuralsde.nets.backbone import Backbone
+from neuralsde.nets.config import UViTConfig
 from neuralsde.nets.fields import read_fields, zero_linear
 
 
-class UViT(nn.Module):
+class UViT(Backbone):
     """Images or latents (C, h, w) in, fields of that shape out (0 at the start of training)."""
 
     takes_target: ClassVar[bool] = True
@@ -32,6 +33,7 @@ class UViT(nn.Module):
         condition_size: int = 0,
         num_fields: int = 1,
         reader: int | None = None,
+        late: int = 0,
     ) -> None:
         """`reader` is the field, of several, that reads the features without training them."""
         super().__init__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from neuralsde.config import Experiment
+from neuralsde.config.tasks import Experiment
 from neuralsde.recipes import branching, known_sdes, pusht, video
 
 RECIPES: dict[str, Callable[[], Experiment]] = {

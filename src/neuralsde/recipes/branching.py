@@ -9,16 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from neuralsde.config import (
-    BranchingConfig,
-    DDIMConfig,
-    Experiment,
-    MLPConfig,
-    NeuralSDEConfig,
-    RectifiedFlowConfig,
-    Sampler,
-    TrainConfig,
-)
+from neuralsde.baselines.config import DDIMConfig, RectifiedFlowConfig
+from neuralsde.config.tasks import BranchingConfig, Experiment
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import Euler, NeuralSDEConfig, Sampler
+from neuralsde.training.config import TrainConfig
 
 NOISE = 0.02
 """Input noise in units of the data's scale (about 2 length units): 0.04 length units, the same for every method."""
@@ -58,8 +53,7 @@ def paper() -> Experiment:
     """The paper's choices: interpolated states, one data step, log loss, balance 0, noise 0.1 length units."""
     model = NeuralSDEConfig(
         tau="uniform",
-        flow_loss="log",
-        diffusion_loss="match",
+        law=Euler(flow_loss="log", diffusion_loss="match"),
         noise=0.05,
         normalise="isotropic",
         sampler=Sampler(balance=0.0, pull=1.0),

@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, get_args, get_type_hints
 
-from neuralsde.config import Experiment, KnownSDEConfig, MLPConfig, NeuralSDEConfig, Sampler, TrainConfig
+from neuralsde.config.tasks import Experiment, KnownSDEConfig
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import Denoiser, Euler, Law, Moments, NeuralSDEConfig, Sampler
+from neuralsde.training.config import TrainConfig
 
 SYSTEM_NAMES: tuple[str, ...] = get_args(get_type_hints(KnownSDEConfig)["system"])
 CORE = ("ou", "gbm", "cir", "double_well", "van_der_pol", "lorenz")
@@ -31,9 +34,7 @@ def _changed(run: Experiment, **settings: Any) -> NeuralSDEConfig:
 def start(system: str = "ou") -> Experiment:
     """Flow and diffusion from start states, by the likelihood of the whole step."""
     task = KnownSDEConfig(system=system, reference=system in CORE)  # type: ignore[arg-type]
-    model = NeuralSDEConfig(
-        tau="start", transition="moments", noise=0.0, denoiser=False, net=NET, sampler=_sampler(system)
-    )
+    model = NeuralSDEConfig(tau="start", law=Moments(), noise=0.0, denoiser=None, net=NET, sampler=_sampler(system))
     train = replace(TRAIN, batch_size=512) if system == "ou10" else TRAIN
     return Experiment(name=f"{system}-start", task=task, model=model, train=train)
 
@@ -41,7 +42,7 @@ def start(system: str = "ou") -> Experiment:
 def interpolated(system: str = "ou") -> Experiment:
     """From interpolated states: the drift is the flow with its balance, g∂g included."""
     run = start(system)
-    model = _changed(run, tau="uniform", interpolation="bridge", noise=0.02, denoiser=True, antithetic=True)
+    model = _changed(run, tau="uniform", interpolation="bridge", noise=0.02, denoiser=Denoiser(antithetic=True))
     if system in ("van_der_pol", "lorenz"):  # scores in several dimensions want more
         model = replace(model, net=MLPConfig(width=64, depth=2))
     return replace(run, name=f"{system}-interpolated", task=replace(run.task, reference=False), model=model)
@@ -53,8 +54,7 @@ def paper(system: str = "ou") -> Experiment:
     model = NeuralSDEConfig(
         tau="uniform",
         noise=0.05,
-        flow_loss="log",
-        diffusion_loss="log",
+        law=Euler(flow_loss="log", diffusion_loss="log"),
         net=NET,
         sampler=replace(_sampler(system), balance=0.0),
     )
@@ -64,15 +64,16 @@ def paper(system: str = "ou") -> Experiment:
 def irregular(run: Experiment) -> Experiment:
     """The same with gaps spread over a factor of 20, their mean unchanged."""
     task = replace(run.task, gap_ratio=IRREGULAR, reference=False)
-    return replace(run, name=f"{run.name}-irregular", task=task, model=_changed(run, transition_steps=2))
+    return replace(run, name=f"{run.name}-irregular", task=task, model=_changed(run, law=Moments(steps=2)))
 
 
-def coarse(system: str, transition: str) -> Experiment:
+def coarse(system: str, law: Law) -> Experiment:
     """Gaps of half a time unit, where the Euler density is biased."""
     run = start(system)
-    sampler = Sampler(substeps=20)
-    model = _changed(run, transition=transition, transition_steps=4, flow_loss="nll", sampler=sampler)
-    return replace(run, name=f"{system}-coarse-{transition}", task=replace(run.task, dt=0.5), model=model)
+    model = _changed(run, law=law, sampler=Sampler(substeps=20))
+    return replace(
+        run, name=f"{system}-coarse-{type(law).__name__.lower()}", task=replace(run.task, dt=0.5), model=model
+    )
 
 
 def measured(*, learned: bool) -> Experiment:
@@ -82,7 +83,7 @@ def measured(*, learned: bool) -> Experiment:
     if not learned:
         return replace(run, name="ou-measured-ignored", task=task)
     task = replace(task, lag=tuple(k * 0.05 for k in (1, 2, 4, 8)))
-    model = _changed(run, measurement=True, noise=0.05, denoiser=True, antithetic=True)
+    model = _changed(run, law=Moments(measurement=True), noise=0.05, denoiser=Denoiser(antithetic=True))
     return replace(run, name="ou-measured", task=task, model=model)
 
 
@@ -103,8 +104,8 @@ def comparison() -> dict[str, Experiment]:
             rows[f"{system}, start, irregular"] = irregular(start(system))
             rows[f"{system}, interpolated, irregular"] = irregular(interpolated(system))
     for system in ("ou", "double_well"):
-        for transition in ("euler", "moments"):
-            rows[f"{system}, gaps 0.5, {transition}"] = coarse(system, transition)
+        for name, law in (("euler", Euler(flow_loss="nll")), ("moments", Moments(steps=4))):
+            rows[f"{system}, gaps 0.5, {name}"] = coarse(system, law)
     rows["ou, measurement noise ignored"] = measured(learned=False)
     rows["ou, measurement noise learned"] = measured(learned=True)
     rows["van_der_pol, 30 % missing"] = incomplete()

@@ -10,27 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from neuralsde.config import (
-    ROBUSTNESS,
-    BETConfig,
-    ChunkTransformerConfig,
-    DDIMConfig,
-    EncodedConfig,
-    Experiment,
-    GPTConfig,
-    IBCConfig,
-    ImageConfig,
-    LSTMGMMConfig,
-    MLPConfig,
-    NeuralSDEConfig,
-    PolicyConfig,
-    PushTConfig,
-    RectifiedFlowConfig,
-    Sampler,
-    TrainConfig,
-    UNet1DConfig,
-    Variant,
-)
+from neuralsde.baselines.config import BETConfig, DDIMConfig, IBCConfig, LSTMGMMConfig, RectifiedFlowConfig
+from neuralsde.config.tasks import ROBUSTNESS, Experiment, PushTConfig, Variant
+from neuralsde.nets.config import ChunkTransformerConfig, EncodedConfig, GPTConfig, ImageConfig, MLPConfig, UNet1DConfig
+from neuralsde.policy.config import PolicyConfig
+from neuralsde.sde.config import Deterministic, Euler, NeuralSDEConfig, Sampler
+from neuralsde.training.config import TrainConfig
 
 REPORTED = 100_000
 """First seed of the episodes that are reported."""
@@ -51,13 +36,13 @@ def neural_sde() -> Experiment:
     Its flow is learned by likelihood: what is exact in the demonstrations, where g is small, is learned exactly.
     """
     model = NeuralSDEConfig(net=NET, shared=True, normalise="min_max", time_input=True, tau="start", noise=0.1)
-    model = replace(model, flow_loss="nll", sampler=SAMPLER)
+    model = replace(model, law=Euler(flow_loss="nll"), sampler=SAMPLER)
     return Experiment(name="pusht", task=PushTConfig(mirror=True), model=model, train=TRAIN)
 
 
 def perceptron() -> Experiment:
     """The same with one plain perceptron, the squared error of the flow, and without mirror images."""
-    run = _changed(_without_mirror(neural_sde()), net=PERCEPTRON, flow_loss="mse")
+    run = _changed(_without_mirror(neural_sde()), net=PERCEPTRON, law=Euler())
     return replace(run, name="pusht-perceptron")
 
 
@@ -69,7 +54,7 @@ def on_cpu() -> Experiment:
 def diffusion_policy() -> Experiment:
     """Diffusion Policy with its 1-D U-Net, 10 DDIM steps. The paper: 0.95."""
     run = neural_sde()
-    model = DDIMConfig(net=UNet1DConfig(), normalise="min_max", num_train_timesteps=100, num_steps=10)
+    model = DDIMConfig(net=UNet1DConfig(), normalise="min_max", num_train_timesteps=100)
     task = _with_policy(run, form="chunk")
     train = replace(TRAIN, steps=24_000, batch_size=256, lr=1e-4, ema=0.999, weight_decay=1e-6)
     return replace(run, name="pusht-diffusion-policy", task=task, model=model, train=train)
@@ -85,14 +70,14 @@ def diffusion_transformer() -> Experiment:
 def rectified_flow() -> Experiment:
     """A Rectified-Flow policy with the U-Net of Diffusion Policy, 10 steps."""
     run = diffusion_policy()
-    model = RectifiedFlowConfig(net=UNet1DConfig(), normalise="min_max", num_steps=10)
+    model = RectifiedFlowConfig(net=UNet1DConfig(), normalise="min_max")
     return replace(run, name="pusht-rectified-flow", model=model)
 
 
 def behaviour_cloning() -> Experiment:
     """Plain regression of the next actions."""
     run = neural_sde()
-    model = NeuralSDEConfig(net=NET, normalise="min_max", tau="start", noise=0.0, diffusion=False, denoiser=False)
+    model = NeuralSDEConfig(net=NET, normalise="min_max", tau="start", noise=0.0, law=Deterministic(), denoiser=None)
     task = _with_policy(run, form="chunk")
     return replace(run, name="pusht-behaviour-cloning", task=task, model=model)
 
@@ -135,7 +120,7 @@ def paper() -> Experiment:
 
 def image() -> Experiment:
     """The SDE over the action path, given the last two 96 × 96 images and places of the agent."""
-    run = _changed(neural_sde(), net=ImageConfig(dropout=0.2), flow_loss="mse")
+    run = _changed(neural_sde(), net=ImageConfig(dropout=0.2), law=Euler())
     task = replace(_with_policy(run, history=2, horizon=16, chunk=8), observation="image")
     train = replace(TRAIN, steps=20_000, batch_size=256, lr=3e-4)
     return replace(run, name="pusht-image", task=task, train=train)
@@ -164,14 +149,14 @@ def _changed(run: Experiment, **settings: Any) -> Experiment:
 def ablations() -> dict[str, Experiment]:
     """What each part is worth, by short trainings of one length; with the squared error, except the first row and the log loss."""
     brief, blind = replace(neural_sde(), train=BRIEF), replace(SAMPLER, pull=0.0)
-    ours = _changed(brief, flow_loss="mse")
+    ours = _changed(brief, law=Euler())
     rows = {
         "NSDE, brief training": brief,
         "NSDE, brief training, squared error": ours,
-        "NSDE without denoiser": _changed(ours, denoiser=False, sampler=blind),
-        "NSDE without diffusion": _changed(ours, diffusion=False),
-        "NSDE without input noise and denoiser": _changed(ours, noise=0.0, denoiser=False, sampler=blind),
-        "NSDE, log loss": _changed(ours, flow_loss="log"),
+        "NSDE without denoiser": _changed(ours, denoiser=None, sampler=blind),
+        "NSDE without diffusion": _changed(ours, law=Deterministic()),
+        "NSDE without input noise and denoiser": _changed(ours, noise=0.0, denoiser=None, sampler=blind),
+        "NSDE, log loss": _changed(ours, law=Euler(flow_loss="log")),
         "NSDE, uniform τ, no balance": _changed(ours, tau="uniform", sampler=replace(SAMPLER, balance=0.0)),
         "NSDE, three nets": _changed(ours, shared=False),
         "NSDE, pose": replace(ours, task=replace(ours.task, observation="pose")),
@@ -185,7 +170,7 @@ def ablations() -> dict[str, Experiment]:
 def comparison() -> dict[str, Experiment]:
     """Every row of the results table: the method, its rivals, and its ablations."""
     ours = neural_sde()
-    squared = _changed(ours, flow_loss="mse")
+    squared = _changed(ours, law=Euler())
     chunks = tuple(Variant(name=f"chunk {k}", chunk=k) for k in (1, 2, 4, 6, 12, 16))
     noises = tuple(Variant(name=f"{k:g} of the learned noise", diffusion=k) for k in (0.0, 0.5, 0.7))
     rows = {

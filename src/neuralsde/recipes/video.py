@@ -9,22 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from neuralsde.config import (
-    AutoencoderConfig,
-    ClipsConfig,
-    ConvConfig,
-    Experiment,
-    FramesConfig,
-    NeuralSDEConfig,
-    PFIConfig,
-    RectifiedFlowConfig,
-    Sampler,
-    TrainConfig,
-    UViTConfig,
-    VideoConfig,
-    VideoVariant,
-)
+from neuralsde.baselines.config import Generation, PFIConfig, RectifiedFlowConfig
 from neuralsde.config.collisions import CollisionsConfig
+from neuralsde.config.tasks import Experiment
+from neuralsde.config.video import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
+from neuralsde.nets.config import ConvConfig, UViTConfig
+from neuralsde.sde.config import Denoiser, Deterministic, Euler, NeuralSDEConfig, Refined, Sampler
+from neuralsde.training.config import TrainConfig
+from neuralsde.video.autoencoder_config import AutoencoderConfig
 
 CONTEXT = 4
 NOISE = 0.1
@@ -42,6 +34,7 @@ NUM_STEPS = 10
 REFINED = "NSDE, refined"
 """The row of the method with a refiner."""
 REFINED_NLL = "NSDE, refined, likelihood loss"
+LIKELIHOOD = Euler(flow_loss="nll")
 
 
 def learning_rate(width: int) -> float:
@@ -68,7 +61,7 @@ def neural_sde() -> Experiment:
     """
     sampler = Sampler(diffusion=SHARE_OF_NOISE)
     model = NeuralSDEConfig(net=NET, history=CONTEXT, shared=True, tau="start", noise=NOISE, sampler=sampler)
-    model = replace(model, denoiser=False)
+    model = replace(model, denoiser=None)
     task = VideoConfig(context=CONTEXT, num_clips=512)
     return Experiment(name="collisions", task=task, model=model, train=TRAIN)
 
@@ -80,19 +73,21 @@ def refined() -> Experiment:
 
 def flow_matching() -> Experiment:
     """Flow Matching from noise to the change of the frame, same net and input noise, ten passes per frame."""
-    model = RectifiedFlowConfig(net=NET, history=CONTEXT, target="increment", noise=NOISE, num_steps=NUM_STEPS)
+    model = RectifiedFlowConfig(
+        net=NET, history=CONTEXT, target="increment", noise=NOISE, sampler=Generation(num_steps=NUM_STEPS)
+    )
     return replace(neural_sde(), name="collisions-flow-matching", model=model)
 
 
 def pfi() -> Experiment:
     """The Föllmer interpolant (β = s, ε = 0.3), same net and input noise, ten passes per frame."""
-    model = PFIConfig(net=NET, history=CONTEXT, noise=NOISE, num_steps=NUM_STEPS)
+    model = PFIConfig(net=NET, history=CONTEXT, noise=NOISE, sampler=Generation(num_steps=NUM_STEPS))
     return replace(neural_sde(), name="collisions-pfi", model=model)
 
 
 def regression() -> Experiment:
     """The mean of the next frame: no diffusion, no denoiser."""
-    run = _changed(neural_sde(), diffusion=False, shared=False, sampler=Sampler())
+    run = _changed(neural_sde(), law=Deterministic(), shared=False, sampler=Sampler())
     return replace(run, name="collisions-regression")
 
 
@@ -102,8 +97,8 @@ def _changed(run: Experiment, **settings: Any) -> Experiment:
 
 def with_refiner(run: Experiment) -> Experiment:
     """A run whose model learns a refiner too."""
-    sampler = Sampler(refine_noise=OPEN_NOISE)
-    return _changed(run, refiner=True, refiner_weight=REFINER_WEIGHT, sampler=sampler)
+    law = Refined(flow_loss=run.model.law.flow_loss, weight=REFINER_WEIGHT)
+    return _changed(run, law=law, sampler=Sampler(refine_noise=OPEN_NOISE))
 
 
 def _with_rivals(
@@ -165,21 +160,21 @@ def comparison() -> dict[str, Experiment]:
     """Every row of the results table: the method, its rivals, and what each part of it is worth."""
     ours, brief = neural_sde(), Sampler(diffusion=SHARE_OF_NOISE, correction="off")  # g∂g: a backward pass per step
     rival = {"Flow Matching": flow_matching(), "PFI": pfi()}
-    scored = _changed(ours, denoiser=True)
+    scored = _changed(ours, denoiser=Denoiser())
     rows = {
         "NSDE": ours,
         REFINED: with_refiner(ours),
-        REFINED_NLL: _changed(with_refiner(ours), flow_loss="nll"),
+        REFINED_NLL: with_refiner(_changed(ours, law=LIKELIHOOD)),
         **rival,
         "Flow Matching, noise to next frame": _changed(rival["Flow Matching"], target="next"),
         "regression": regression(),
         "NSDE, uniform τ": _changed(scored, tau="uniform", sampler=replace(brief, substeps=NUM_STEPS)),
         "NSDE with denoiser": scored,
-        "NSDE with a light denoiser": _changed(scored, denoiser_weight=0.1),
+        "NSDE with a light denoiser": _changed(scored, denoiser=Denoiser(weight=0.1)),
         "NSDE without input noise": _changed(ours, noise=0.0),
         "NSDE, half of τ at the start": _changed(scored, tau=0.5, sampler=brief),
-        "NSDE, log loss": _changed(ours, flow_loss="log"),
-        "NSDE, likelihood loss": _changed(ours, flow_loss="nll"),
+        "NSDE, log loss": _changed(ours, law=Euler(flow_loss="log")),
+        "NSDE, likelihood loss": _changed(ours, law=LIKELIHOOD),
         "NSDE, three nets": _changed(scored, shared=False),
     }
     for name, width in {"9 million": 320, "33 million": 480}.items():
@@ -233,7 +228,7 @@ def large_comparison() -> dict[str, Experiment]:
     """The method and its rivals on larger frames."""
     variants = {"NSDE": (*passes(2), QUIET, LOUD), REFINED: (MORE, OPEN, SINGLE), "regression": ()}
     rows = _with_rivals(large(), variants, passes(1, 2, 20))
-    return rows | {REFINED_NLL: _changed(rows[REFINED], flow_loss="nll")}
+    return rows | {REFINED_NLL: with_refiner(_changed(rows["NSDE"], law=LIKELIHOOD))}
 
 
 # The scaling law
@@ -246,7 +241,13 @@ def scaling() -> dict[str, Experiment]:
     """One net in twelve sizes, equal steps, the paper's loss. The paper: 0.13 to 113.44 million, Pearson -0.9988."""
     rows = {}
     for width in WIDTHS:
-        run = _changed(neural_sde(), net=UViTConfig(width=width), flow_loss="log", denoiser=True, sampler=Sampler())
+        run = _changed(
+            neural_sde(),
+            net=UViTConfig(width=width),
+            law=Euler(flow_loss="log"),
+            denoiser=Denoiser(),
+            sampler=Sampler(),
+        )
         train = replace(TRAIN, steps=2_000, lr=learning_rate(width), ema=0.99, precision="tf32")
         rows[f"width {width}"] = replace(run, task=replace(run.task, num_clips=128, num_paths=1), train=train)
     return rows
@@ -269,7 +270,7 @@ def people() -> Experiment:
 
     Most of a picture stays as it is: the likelihood weighs errors by how little is unknown, the squared error sees few.
     """
-    run = _changed(neural_sde(), flow_loss="nll")
+    run = _changed(neural_sde(), law=LIKELIHOOD)
     task = VideoConfig(
         clips=PEOPLE, context=CONTEXT, autoencoder="runs/people-autoencoder/model", num_clips=512, variants=(LONG,)
     )
@@ -284,4 +285,4 @@ def people_comparison() -> dict[str, Experiment]:
         "regression": (LONG, VALIDATION),
     }
     rows = _with_rivals(people(), variants, (*passes(1, 2, 5, 20), LONG, VALIDATION))
-    return rows | {"NSDE, squared error": _changed(rows["NSDE"], flow_loss="mse")}
+    return rows | {"NSDE, squared error": _changed(rows["NSDE"], law=Euler())}

@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from neuralsde.config import BranchingConfig, Sampler
+from neuralsde.config.tasks import BranchingConfig
 from neuralsde.metrics.trajectory import crossing, distance_to_segments, shares
-from neuralsde.sequence import SequenceModel
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.sde.config import Sampler
 from neuralsde.trajectories import Trajectories
 
 SPEED, FORK_TIME, END_TIME = 0.1, 45.0, 100.0

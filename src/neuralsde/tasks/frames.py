@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from neuralsde.autoencoder import Autoencoder
-from neuralsde.config import FramesConfig
-from neuralsde.sequence import SequenceModel
+from neuralsde.config.video import FramesConfig
+from neuralsde.models.sequence import SequenceModel
 from neuralsde.tasks.clips import check_part, device, quality, read_clips, read_groups, shown
 from neuralsde.trajectories import Trajectories
 

@@ -15,10 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralsde.config import KnownSDEConfig, Sampler
+from neuralsde.config.tasks import KnownSDEConfig
+from neuralsde.data.transition import Transition
 from neuralsde.metrics.forecast import energy_distance, interval_coverage, mean_ci, wasserstein_1d
-from neuralsde.moments import log_density, propagate
-from neuralsde.sequence import SequenceModel, Transition
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.sde.config import Sampler
+from neuralsde.sde.laws.moments import propagate
+from neuralsde.solvers.gaussian import log_density
 from neuralsde.tasks.systems import SYSTEMS, System
 from neuralsde.trajectories import Trajectories
 

@@ -15,13 +15,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from neuralsde.config import PushTConfig, Variant
+from neuralsde.config.tasks import PushTConfig, Variant
 from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.data.imitation import read_demonstrations
 from neuralsde.metrics.imitation import summary
-from neuralsde.policy import SDEPolicy, action_paths
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.policy.controller import SDEPolicy, action_paths
 from neuralsde.records import RunError
-from neuralsde.sequence import SequenceModel
 from neuralsde.tasks.pusht_images import demonstration_images
 from neuralsde.tasks.pusht_rollout import Conditions, Rollout, roll_out
 from neuralsde.tasks.pusht_sim import OBSERVATION_SIZE, SIZE, ObservationKind, mirrored, observe, with_images

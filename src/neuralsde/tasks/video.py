@@ -19,14 +19,17 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from neuralsde.autoencoder import Autoencoder
-from neuralsde.config import ClipsConfig, Sampler, VideoConfig, VideoVariant
 from neuralsde.config.collisions import Split
+from neuralsde.config.video import ClipsConfig, VideoConfig, VideoVariant
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.metrics.frechet import frechet_distance, frechet_floor, motion_features
-from neuralsde.models import load
-from neuralsde.noise import Noise
-from neuralsde.sequence import SequenceModel, evaluating
-from neuralsde.solvers import Diverged
+from neuralsde.models.build import load
+from neuralsde.models.evaluation import evaluated
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.sde.config import Sampler
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.solvers.integrate import Diverged
+from neuralsde.solvers.noise import Noise
 from neuralsde.tasks.between import cubic, cubic_at, straight
 from neuralsde.tasks.clips import (
     check_part,
@@ -181,19 +184,11 @@ def validation_losses(model: SequenceModel, config: VideoConfig, *, seed: int = 
     batch = pairs.spread(VALIDATION_SIZE)
     noise = Noise.for_step(seed + 1, 0, torch.arange(len(batch), device=batch.next.device))
 
-    @torch.no_grad()
-    def losses() -> dict[str, float]:
-        with evaluating(model):
-            return {name: float(value) for name, value in model.loss(batch, noise).items()}
-
-    found = {f"validation_{name}": value for name, value in losses().items()}
-    own: Any = model.config
-    if hasattr(own, "flow_loss"):
-        model.config = replace(own, flow_loss="log")
-        try:
-            found["reduced_loss"] = 2 * losses()["flow"] - math.log(own.delta)
-        finally:
-            model.config = own
+    with torch.no_grad():
+        losses = evaluated(model).loss(batch, noise)
+    found = {f"validation_{name}": float(value) for name, value in losses.items()}
+    if isinstance(model, NeuralSDE):
+        found["reduced_loss"] = model.reduced_loss(batch, noise)
     return found
 
 

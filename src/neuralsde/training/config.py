@@ -32,8 +32,6 @@ class TrainConfig:
     """Seed of the data order and the injected noise (of the initial weights too, in a recipe)."""
     context_noise: float = 0.0
     """Noise added to the context while training, in units of its scale: against sensors noisier than those of the data."""
-    stages: tuple[str, ...] = ()
-    """Train parts one after another, e.g. ("flow", "denoiser", "diffusion"); "a+b" trains two together. Empty: all at once."""
     precision: Literal["no", "tf32", "bf16"] = "no"
     """Full precision, matrix products of a GPU in TF32 (weights stay as they are), or mixed precision."""
     val_fraction: float = 0.0

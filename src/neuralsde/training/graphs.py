@@ -15,17 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralsde.config import TrainConfig
-from neuralsde.noise import Noise
-from neuralsde.sequence import SequenceModel
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.solvers.noise import Noise
+from neuralsde.training.config import TrainConfig
 
 WARM_UP = 3
 """Steps before the recording, in which libraries and the optimiser set up their memory."""
 
 
 def can_capture(model: SequenceModel, config: TrainConfig, device: torch.device, num_processes: int) -> bool:
-    """Whether a step is the same kernels every time: one GPU, no stages, no nets we do not know."""
-    plain = config.graph and not config.stages and not model.own_nets
+    """Whether a step is the same kernels every time: one GPU, no nets we do not know."""
+    plain = config.graph and not model.own_nets
     return device.type == "cuda" and num_processes == 1 and plain
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.memo import Memo
+from neuralsde.data.transition import Transition
+from neuralsde.models.config import Normalise
+from neuralsde.nets.memo import Memo
 
 
 class Scale(nn.Module):
@@ -31,6 +35,42 @@ class Scale(nn.Module):
         self.register_buffer("dt_ref", torch.ones((), dtype=torch.float64))
         self._step: Memo[float] = Memo()
         self._box: Memo[tuple[Tensor, Tensor]] = Memo()
+
+    @torch.no_grad()
+    def measure(self, pairs: Transition, mode: Normalise) -> None:
+        """Set the units from the data. A constant feature gets the scale 1."""
+        states = torch.cat([pairs.history[:, -1], pairs.next]).double()
+        if pairs.mask is not None:
+            _check_mask(pairs.mask)
+            states = states.where(pairs.mask.repeat(2, *[1] * (states.ndim - 1)), math.nan)
+        per_channel = (0, *range(2, states.ndim))  # vectors: per feature; images and latents: per channel
+        if states.ndim == 3:  # chunks (horizon, features): per feature
+            per_channel = (0, 1)
+        low = states.nan_to_num(math.inf).amin(per_channel, keepdim=True)[0]
+        high = states.nan_to_num(-math.inf).amax(per_channel, keepdim=True)[0]
+        if mode == "min_max":
+            mean, std = (low + high) / 2, (high - low) / 2
+        else:
+            mean = states.nanmean(per_channel, keepdim=True)
+            std = (states - mean).square().nanmean(per_channel, keepdim=True).sqrt()[0]
+            mean = mean[0]
+            if mode == "isotropic":
+                std = std.square().mean().sqrt().expand_as(std)
+        if mode == "none":
+            mean, std = torch.zeros_like(mean), torch.ones_like(std)
+        constant = std <= 1e-6 * torch.maximum(mean.abs(), torch.full_like(mean, 1e-30))
+        std = torch.where(constant, torch.ones_like(std), std)
+        for name, value in (("mean", mean), ("std", std), ("low", low), ("high", high)):
+            getattr(self, name).copy_(value.expand(self.shape))
+        self.dt_ref.copy_(pairs.dt.double().median())
+
+    @torch.no_grad()
+    def measure_context(self, context: Float[Tensor, "B C"]) -> None:
+        """Set the units of the context from the data."""
+        spread = context.std(0, correction=0)
+        self.context_mean.copy_(context.mean(0))
+        known = spread > 1e-6 * self.context_mean.abs().clamp(min=1e-30)
+        self.context_std.copy_(torch.where(known, spread, torch.ones_like(spread)))
 
     @property
     def step(self) -> float:
@@ -78,3 +118,12 @@ def joined(context: Tensor | None, time: Tensor | None) -> Tensor | None:
     if time is None:
         return context
     return time[:, None].float() if context is None else torch.cat([context, time[:, None].float()], dim=1)
+
+
+def _check_mask(mask: Tensor) -> None:
+    never = (~mask.any(0)).nonzero()
+    if len(never):
+        raise ValueError(
+            f"Every feature must be observed at both ends of some transition. Got none for feature {never[0].tolist()}. "
+            "Give a `lag` after which it is observed again, or drop it."
+        )

@@ -7,16 +7,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from neuralsde.memo import Memo
-from neuralsde.sequence import Scale, Transition
-
-LENGTH_TOLERANCE = 0.1
-"""How far a step may be off the length that a refiner has learned, as a share of it."""
-
-
-def of_another_length(steps: Tensor) -> Tensor:
-    """Which steps, in units of the learned one, a refiner does not know."""
-    return (steps - 1).abs() > LENGTH_TOLERANCE
+from neuralsde.data.transition import Transition
+from neuralsde.models.scale import Scale
+from neuralsde.nets.memo import Memo
 
 
 class StepSizes(nn.Module):
@@ -33,7 +26,7 @@ class StepSizes(nn.Module):
             self.register_buffer(name, torch.full(shape, value))
         self._curve: Memo[tuple[Tensor, Tensor, Tensor]] = Memo()
 
-    def fit(self, scale: Scale, pairs: Transition) -> None:
+    def measure(self, scale: Scale, pairs: Transition) -> None:
         """Bound log g by what the data shows: up to twice the 99.9 % quantile of |Δx|/√Δt, and down to 1e-4 of that."""
         dt = scale.steps(pairs.dt)
         dt = dt if pairs.mask is None else dt.where(pairs.mask, math.nan)  # unobserved entries drop out below

@@ -21,13 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.config import PolicyConfig
 from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.files import replacing
-from neuralsde.models import load
-from neuralsde.noise import Noise
-from neuralsde.records import from_dict, to_dict
-from neuralsde.sequence import SequenceModel
+from neuralsde.models.build import load
+from neuralsde.models.config import Sampling
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.policy.config import PolicyConfig
+from neuralsde.records import from_dict, to_dict, with_settings
+from neuralsde.solvers.noise import Noise
 from neuralsde.trajectories import Trajectories
 
 MAX_LEVELS = 16
@@ -138,6 +139,7 @@ class SDEPolicy:
         levels: dict[int, Any] | None = None,
         observation: str = "",
         control_dt: float | None = None,
+        sampler: Sampling | None = None,
     ) -> None:
         """Use `for_demonstrations`, or `from_pretrained`; this takes what they measured."""
         self.model = model.eval()
@@ -145,6 +147,8 @@ class SDEPolicy:
         self.limits = tuple(np.asarray(v, np.float32) for v in limits)
         self.default_action = np.asarray(default_action, np.float32)
         self.levels = {int(k): np.asarray(v, np.float32) for k, v in (levels or {}).items()}
+        self.sampler = sampler
+        """How plans are drawn; None: as the model's sampler says."""
         self.observation = observation
         """Name of what it observes, for those who run it."""
         self.num_actions = len(self.default_action)
@@ -192,6 +196,8 @@ class SDEPolicy:
         self.left = np.zeros((len(numbers), 0, self.num_actions), np.float32)
         self.plan: np.ndarray | None = None
         """The actions (B, n, A) that the last call of `select_action` planned; None if it went on with an earlier plan."""
+        self.nfe: dict[str, int] = {}
+        """Network passes of the last plan, by net."""
         self.num_plans = 0
         self.previous: np.ndarray | None = None
 
@@ -224,7 +230,7 @@ class SDEPolicy:
         self.previous = action
         return (action[0] if single else action).copy()  # the next plan starts here, whatever is done to it outside
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def draw_plan(self) -> np.ndarray:
         """The next (B, n, A) actions: those of `chunk` data steps, at the rate of control."""
         if not self.seen:
@@ -240,12 +246,14 @@ class SDEPolicy:
         if self.config.form != "chunk":
             start = start if context is not None else np.concatenate([self.seen[-1], start], 1)
             begin = max(0.0, dt - self.control_dt)
-            path = self.model.sample(start, [begin, *times], context=context, rng=keys)
-            plan = path[:, 0, 1:, -self.num_actions :].cpu().numpy()
+            drawn = self.model.draw(start, [begin, *times], context=context, rng=keys, sampler=self.sampler)
+            plan = drawn.paths[:, 0, 1:, -self.num_actions :].cpu().numpy()
         else:
             held = np.repeat(start[:, None], self.config.horizon, 1)
-            drawn = self.model.sample(held, [0.0, dt], context=context, rng=keys)[:, 0, 1].cpu().numpy()
-            plan = np.stack(_at([start, *drawn.swapaxes(0, 1)], [time / dt for time in times]), 1)
+            drawn = self.model.draw(held, [0.0, dt], context=context, rng=keys, sampler=self.sampler)
+            chunk = drawn.paths[:, 0, 1].cpu().numpy()
+            plan = np.stack(_at([start, *chunk.swapaxes(0, 1)], [time / dt for time in times]), 1)
+        self.nfe = drawn.nfe
         plan = np.minimum(np.maximum(plan, self.limits[0]), self.limits[1])
         for k, values in self.levels.items():
             plan[..., k] = values[np.abs(plan[..., k, None] - values).argmin(-1)]
@@ -294,9 +302,15 @@ class SDEPolicy:
 
     @classmethod
     def from_pretrained(
-        cls, path: str | os.PathLike[str], *, control_dt: float | None = None, **changes: Any
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        control_dt: float | None = None,
+        sampler: Mapping[str, Any] | None = None,
+        device: str = "cpu",
+        **changes: Any,
     ) -> SDEPolicy:
-        """The policy in a folder; `changes` are fields of its config, e.g. `chunk=4`."""
+        """The policy in a folder; `changes` are fields of its config, e.g. `chunk=4`, those of `sampler` of its sampler."""
         file = Path(path) / "policy.json"
         if not file.is_file():
             raise ValueError(
@@ -304,14 +318,16 @@ class SDEPolicy:
             )
         record = json.loads(file.read_text(encoding="utf-8"))
         config = replace(from_dict(PolicyConfig, record["config"]), **changes)
+        model = load(path).to(device)
         return cls(
-            load(path),
+            model,
             config,
             limits=tuple(record["limits"]),
             default_action=record["default_action"],
             levels={int(k): v for k, v in record["levels"].items()},
             observation=record["observation"],
             control_dt=control_dt,
+            sampler=with_settings(model.sampler, dict(sampler or {})),
         )
 
 

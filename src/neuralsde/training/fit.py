@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from neuralsde.average import Average
-from neuralsde.checkpoints import Checkpoint, Checkpoints
-from neuralsde.config import TrainConfig
 from neuralsde.files import writable_folder
-from neuralsde.graphs import CapturedStep, can_capture, compiled_layers, set_rate
-from neuralsde.noise import Noise
+from neuralsde.models.sequence import SequenceModel
 from neuralsde.records import RunError, to_dict, with_settings
-from neuralsde.sequence import SequenceModel
+from neuralsde.solvers.noise import Noise
+from neuralsde.training.average import Average
+from neuralsde.training.checkpoints import Checkpoint, Checkpoints
+from neuralsde.training.config import TrainConfig
+from neuralsde.training.graphs import CapturedStep, can_capture, compiled_layers, set_rate
 from neuralsde.trajectories import Trajectories, Transitions
 
 if TYPE_CHECKING:
@@ -50,24 +50,12 @@ class Interrupted(KeyboardInterrupt):
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """Linear warm-up, then a cosine; each stage has its own."""
-    length = math.ceil(config.steps / max(1, len(config.stages)))
-    position = (step % length) / length
+    """Linear warm-up, then a cosine."""
+    position = step / config.steps
     if position < config.warmup:
-        return config.lr * (position * length + 1) / (config.warmup * length + 1)
+        return config.lr * (position * config.steps + 1) / (config.warmup * config.steps + 1)
     share = (position - config.warmup) / (1 - config.warmup)
     return config.lr * (config.final_lr + (1 - config.final_lr) * 0.5 * (1 + math.cos(math.pi * share)))
-
-
-def trained_parts(config: TrainConfig, step: int, parts: list[str]) -> list[str]:
-    """The parts whose losses count in this step."""
-    if not config.stages:
-        return parts
-    for name in "+".join(config.stages).split("+"):
-        if name not in parts:
-            raise ValueError(f"`stages` names {name!r}, but this model trains {parts}. Got {config.stages=}.")
-    length = math.ceil(config.steps / len(config.stages))
-    return config.stages[step // length].split("+")
 
 
 def _fingerprint(data: Transitions) -> str:
@@ -239,7 +227,7 @@ class _Loop:
         if self.accelerator.device.type == "cpu":  # on an accelerator the check waits until the next log line
             self._require_finite(values, self.parts, step)
         self.optimiser.zero_grad(set_to_none=True)
-        self.accelerator.backward(sum(losses[p] for p in trained_parts(self.config, step, self.parts)))
+        self.accelerator.backward(sum(losses.values()))
         if self.config.clip > 0:
             for parameters in self.groups.values():
                 self.accelerator.clip_grad_norm_(parameters, self.config.clip)
@@ -342,7 +330,7 @@ class _Loop:
 def _accelerator(config: TrainConfig, folder: Path | None) -> Accelerator:
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
-    from accelerate.utils import AutocastKwargs, DistributedDataParallelKwargs
+    from accelerate.utils import AutocastKwargs
 
     AcceleratorState._reset_state()  # settings of an earlier fit in this process must not bind this one
     return Accelerator(
@@ -351,7 +339,6 @@ def _accelerator(config: TrainConfig, folder: Path | None) -> Accelerator:
         log_with=list(config.trackers) or None,
         project_dir=None if folder is None else str(folder),
         kwargs_handlers=[
-            DistributedDataParallelKwargs(find_unused_parameters=bool(config.stages)),
             AutocastKwargs(cache_enabled=False),  # what is cached in a step must not be read by its CUDA graph later
         ],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Union
+from typing import ClassVar, Literal
 
 from neuralsde.records import Choice, check, check_choices
 
@@ -12,8 +12,19 @@ IMAGE_GROUPS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLPConfig(Choice):
+class NetConfig(Choice):
+    """Base of the backbones' settings; `builds` names the net's class."""
+
+    def pixels(self, context_size: int) -> list[slice]:
+        """Entries of the context that are pixels, from 0 to 255."""
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPConfig(NetConfig):
     """A residual perceptron: pre-norm blocks of two linear layers."""
+
+    builds: ClassVar[str] = "neuralsde.nets.mlp:MLP"
 
     width: int = 128
     """Features of the hidden layers."""
@@ -32,8 +43,10 @@ class MLPConfig(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryConfig(Choice):
+class HistoryConfig(NetConfig):
     """An encoder of the history slots, whose memory a residual perceptron takes beside the newest slot."""
+
+    builds: ClassVar[str] = "neuralsde.nets.history:HistoryMLP"
 
     encoder: Literal["gru", "transformer"] = "gru"
     """Recurrent from the oldest slot to the newest, or attention with learned positions (several times slower)."""
@@ -65,8 +78,10 @@ class HistoryConfig(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodedConfig(Choice):
+class EncodedConfig(NetConfig):
     """A perceptron that encodes the context of a path once, and a smaller one that moves the state along it."""
+
+    builds: ClassVar[str] = "neuralsde.nets.encoded:EncodedMLP"
 
     width: int = 512
     """Features of the encoder's hidden layers."""
@@ -99,6 +114,8 @@ class ImageConfig(EncodedConfig):
     A context is one observation or several, end to end; each ends in `size` x `size` pixels of three colours, row by row,
     from 0 to 255.
     """
+
+    builds: ClassVar[str] = "neuralsde.nets.images:ImageMLP"
 
     depth: int = 1
     """Residual blocks of the encoder, after the convolutions."""
@@ -134,10 +151,17 @@ class ImageConfig(EncodedConfig):
         )
         return num, context_size // num - pixels
 
+    def pixels(self, context_size: int) -> list[slice]:
+        num, others = self.layout(context_size)
+        size = context_size // num
+        return [slice(k * size + others, (k + 1) * size) for k in range(num)]
+
 
 @dataclass(frozen=True, kw_only=True)
-class UNet1DConfig(Choice):
+class UNet1DConfig(NetConfig):
     """A convolutional U-Net along the horizon of states (horizon, features): chunks of actions."""
+
+    builds: ClassVar[str] = "neuralsde.nets.unet1d:UNet1D"
 
     widths: tuple[int, ...] = (256, 512, 1024)
     """Channels of the levels; the horizon is halved from each to the next."""
@@ -161,8 +185,10 @@ class UNet1DConfig(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChunkTransformerConfig(Choice):
+class ChunkTransformerConfig(NetConfig):
     """A transformer over the steps of states (horizon, features) that attends to the condition."""
+
+    builds: ClassVar[str] = "neuralsde.nets.chunk_transformer:ChunkTransformer"
 
     layers: int = 8
     """Layers, each with attention to the chunk and to the condition."""
@@ -186,8 +212,10 @@ class ChunkTransformerConfig(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UViTConfig(Choice):
+class UViTConfig(NetConfig):
     """A transformer over the places of an image or latent, with long skips. One number, the width, sets its size."""
+
+    builds: ClassVar[str] = "neuralsde.nets.uvit:UViT"
 
     width: int = 256
     """Features of a token: 64 gives about 0.2 million parameters, 256 six, 512 forty, 768 a hundred and ten."""
@@ -288,8 +316,3 @@ class GPTConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_transformer(self.layers, self.heads, self.width, self.dropout)
-
-
-NetConfig = Union[
-    MLPConfig, HistoryConfig, EncodedConfig, ImageConfig, UNet1DConfig, ChunkTransformerConfig, UViTConfig
-]

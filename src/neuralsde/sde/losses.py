@@ -1,6 +1,6 @@
 """The paper's objectives, one function each: tensors (B, *S) to values of the same shape.
 
-`NeuralSDE.loss` averages them over what was observed. Symbols are those of `method`.
+`NeuralSDE.loss` averages them over what was observed. Symbols are those of `model`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ def flow_log(r: Tensor, delta: float) -> Tensor:
 def flow_nll(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:
     """½ r² Δt / g²: the first term of eq:per_step_objective, with g held fixed."""
     return 0.5 * r**2 * dt * torch.exp(-2 * log_g.detach())
+
+
+def flow_loss(name: str, r: Tensor, dt: Tensor, log_g: Tensor, delta: float = 1e-3) -> Tensor:
+    """The loss of the flow that goes by this name."""
+    if name == "nll":
+        return flow_nll(r, dt, log_g)
+    return flow_mse(r, dt) if name == "mse" else flow_log(r, delta)
 
 
 def diffusion_nll(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:

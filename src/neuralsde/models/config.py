@@ -1,0 +1,45 @@
+"""What every sequence model has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from neuralsde.records import Choice, check, check_choices
+
+Normalise = Literal["mean_std", "isotropic", "min_max", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling(Choice):
+    """How paths are drawn; models with more to choose have their own kind. It is saved with the model."""
+
+    box: float | None = 20.0
+    """Stop with an error when a state is further than this many data ranges outside the data. None: only when not finite."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(self.box is None or self.box > 0, f"`box` must be positive or None. Got {self.box=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Choice):
+    """Base of the settings of models; `builds` names the model's class."""
+
+    normalise: Normalise = "mean_std"
+    """Scale of states: per feature, one scale for all features (keeps angles), to [-1, 1], or none."""
+    history: int = 1
+    """Observations in the state, spaced by the lag of the data. Only the newest is predicted."""
+    time_input: bool = False
+    """Give the nets the time since the start of the path (the model is then no longer time-invariant)."""
+    sampler: Sampling = field(default_factory=Sampling)
+    """How paths are drawn."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
+
+    @property
+    def num_late(self) -> int:
+        """Last entries of the condition of the nets, after the context: they change along a path."""
+        return int(self.time_input)

@@ -1,0 +1,411 @@
+"""The seam: what a model of continuous sequences takes and gives.
+
+A *sequence model* learns from transitions and samples paths. The Neural SDE is one and every baseline is one; training,
+evaluation, plots and the command line know nothing else. S is the shape of one observation; a state is the history of
+the last H observations, oldest first, of which the newest moves and is predicted.
+
+Everything a user passes or gets is in raw units. Inside, states are in units of the data's scale and times in units of
+the reference step `dt_ref`; `Scale` holds both and travels with the weights. No call writes to the model: what is passed
+is an argument and what is counted is a result, so several threads may draw from one model.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from neuralsde.data.transition import Transition
+from neuralsde.models.config import ModelConfig, Sampling
+from neuralsde.models.evaluation import evaluated
+from neuralsde.models.saving import read_model, write_model
+from neuralsde.models.scale import Scale, joined
+from neuralsde.nets.backbone import Backbone
+from neuralsde.records import built_by
+from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
+from neuralsde.solvers.integrate import Step, integrate
+from neuralsde.solvers.noise import Noise
+from neuralsde.trajectories import Lag, Trajectories, Transitions
+
+MAX_CHUNK_ELEMENTS = 2**25
+"""Numbers in the record of one chunk of paths: bounds the memory of sampling (128 MiB in float32)."""
+STATISTICS_FROM = 200_000
+"""Transitions from which units and bounds are computed."""
+
+Condition = Callable[[Tensor], "Tensor | None"]
+"""The condition vector (P, K) of the nets at times (P,)."""
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What a step leads to."""
+
+    x: Float[Tensor, "P *S"]
+    """The new states, in scaled units."""
+    passes: Mapping[str, int]
+    """Network passes that it took, by net."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Paths, and what they cost."""
+
+    paths: Float[Tensor, "B N T *S"]
+    nfe: dict[str, int]
+    """Network passes per net, for one path."""
+
+
+def finite(values: Tensor) -> bool:
+    """Whether all values are: x - x is 0 then, or else NaN (`torch.isfinite` is five operations)."""
+    return not bool((values - values).any())
+
+
+def observed_mean(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean over the entries (B, *S) that were observed, or over rows (B,)."""
+    if mask is None or values.ndim == 1:
+        return values.mean()
+    observed = mask.float()
+    return (values * observed).sum() / observed.sum().clamp(min=1.0)
+
+
+class SequenceModel(nn.Module, ABC):
+    """Learns from transitions, samples paths."""
+
+    config: ModelConfig
+    nets: nn.ModuleDict
+
+    def __init__(self, nets: Mapping[str, nn.Module], scale: Scale, config: ModelConfig) -> None:
+        super().__init__()
+        if sorted(nets) != sorted(self.net_names(config)):
+            raise ValueError(f"`nets` must hold {self.net_names(config)} for this config. Got {sorted(nets)}.")
+        self.nets = nn.ModuleDict(dict(nets))
+        self.scale = scale
+        self.config = config
+        self.sampler = config.sampler
+        """How paths are drawn where a call does not say otherwise."""
+        self.lag: Lag = None
+        """Physical time between the states of the transitions it was built for; None: consecutive observations."""
+        self.own_nets = False
+        """Whether the nets are the caller's own: they are then needed again to load the model."""
+
+    # What a model defines
+
+    @abstractmethod
+    def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
+        """One scalar per trained part; `noise` holds one key per row of the batch."""
+
+    @abstractmethod
+    def advance(self, step: Step, condition: Condition, noise: Noise, sampler: Any) -> Advance:
+        """The next states of all paths; `noise` gives further randomness than `step.z`."""
+
+    @classmethod
+    @abstractmethod
+    def default_nets(cls, config: Any, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
+        """The nets for data of this form, by name."""
+
+    @classmethod
+    def net_names(cls, config: Any) -> list[str]:
+        """Names of the nets that settings ask for."""
+        return ["net"]
+
+    def measure(self, data: Transitions) -> Transition:
+        """Set units and bounds from the data; the transitions that they were measured on, without their contexts."""
+        num = min(STATISTICS_FROM, max(1_000, 20_000_000 // math.prod(data.data.shape)))
+        pairs = data.spread(num, context=False)
+        self.scale.measure(pairs, self.config.normalise)
+        context = data.spread(num).context
+        if context is not None:
+            self.scale.measure_context(context)
+        if data.step is not None:
+            self.scale.dt_ref.fill_(data.step)
+        self.lag = data.lag
+        for net in self.nets.values():
+            if isinstance(net, Backbone):
+                net.measure(self.scale.states(pairs.history), self.input_noise)
+        return pairs
+
+    @property
+    def input_noise(self) -> Tensor:
+        """Standard deviation of the noise that training adds to states, in scaled units."""
+        return torch.zeros(())
+
+    def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
+        """Log density of each transition, in raw units."""
+        raise ValueError(f"{type(self).__name__} has no likelihood. Use a NeuralSDE whose law has noise.")
+
+    def check_nets(self) -> None:
+        """Refuse nets of the caller's own that cannot serve."""
+
+    def check_sampler(self, sampler: Any, gaps: Tensor) -> None:
+        """Refuse what this model cannot serve; `gaps` are the times between outputs in reference steps."""
+
+    @property
+    def forecast_sampler(self) -> Any:
+        """How observations are forecast from observations."""
+        return self.sampler
+
+    def begin(self, state: Tensor, condition: Tensor | None, noise: Noise, sampler: Any) -> Tensor:
+        """The states (P, H, *S) from which paths start, where those are others than the given ones."""
+        return state
+
+    def observe(self, states: Tensor, noise: Noise, sampler: Any) -> Tensor:
+        """What is seen of the states (P, T, *S) of paths."""
+        return states
+
+    def max_step(self, sampler: Any) -> float:
+        """Longest step of the time grid, in reference steps."""
+        return 1.0
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Trained parts by name; gradients are clipped part by part."""
+        return {"model": list(self.parameters())}
+
+    # What every model shares
+
+    def forward(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
+        """The loss: distributed wrappers hook into `forward`."""
+        return self.loss(batch, noise)
+
+    def sample(self, history: Any, times: Any, **settings: Any) -> Float[Tensor, "B N T *S"]:
+        """Draw futures of each state: `draw(…).paths`."""
+        return self.draw(history, times, **settings).paths
+
+    @torch.no_grad()
+    def draw(
+        self,
+        history: Any,
+        times: Any,
+        *,
+        context: Any = None,
+        num_paths: int = 1,
+        sampler: Sampling | None = None,
+        rng: torch.Generator | Noise | SupportsIndex | None = None,
+        chunk: int | None = None,
+    ) -> Draw:
+        """Draw `num_paths` futures of each state, and count the network passes.
+
+        Args:
+            history: one state (*S), a batch (B, *S), or histories (B, H, *S) with slots one reference step apart.
+            times: (T,) or (B, T), strictly increasing; the first is the time of the newest history state, which is
+                also the first state of every path.
+            context: (B, C), or (B, T, C) for a context that holds from each output time to the next.
+            num_paths: paths per state.
+            sampler: replaces `model.sampler` for this call.
+            rng: a seed, the source of the path keys, or the keys themselves, one per path; None draws new ones. torch's
+                own seed has no part in it.
+            chunk: paths integrated at once; None bounds the memory.
+        """
+        sampler = sampler or self.sampler
+        if not isinstance(sampler, type(self.config.sampler)):
+            wanted = type(self.config.sampler).__name__
+            raise ValueError(f"`sampler` must be a {wanted} for this model. Got {sampler!r}. Write {wanted}(…).")
+        model = evaluated(self)
+        x, t, ctx = self._check_inputs(history, times, context, num_paths)
+        batch, num_times = len(x), t.since.shape[1]
+        self.check_sampler(sampler, t.gaps)
+        keys = rng if isinstance(rng, Noise) else Noise.draw(rng, batch * num_paths, x.device)
+        if len(keys) != batch * num_paths:
+            raise ValueError(f"`rng` must hold one key per path, {batch * num_paths}. Got {len(keys)}.")
+
+        u = self.scale.states(x)
+        grid = grid_between(t.since, self.max_step(sampler), x.device)
+        start = t.start.to(x.device).expand(batch, 1)
+        if num_paths > 1:
+            u, start = u.repeat_interleave(num_paths, 0), start.repeat_interleave(num_paths, 0)
+            if len(grid.time) > 1:
+                grid = Grid(*(v.repeat_interleave(num_paths, 0) for v in (grid.time, grid.interval, grid.output)))
+            if ctx is not None:
+                ctx = ctx.repeat_interleave(num_paths, 0)
+        held = ctx[:, 0] if ctx is not None and ctx.ndim == 3 else ctx
+        u = model.begin(u, self._condition(held, start[:, 0]), keys, sampler)
+        box = None if sampler.box is None else self.scale.box(sampler.box)
+        if chunk is None:
+            chunk = max(1, MAX_CHUNK_ELEMENTS // (math.prod(self.scale.shape) * grid.time.shape[1]))
+
+        out, nfe = [], {}
+        for first in range(0, len(u), chunk):
+            rows = slice(first, first + chunk)
+            own = grid if len(grid.time) == 1 else Grid(grid.time[rows], grid.interval[rows], grid.output[rows])
+            nfe = Counter[str]()
+            given = None if ctx is None else ctx[rows]
+            advance = model._advance_in(keys[rows], start[rows, 0], given, own, sampler, nfe)
+            out.append(integrate(advance, u[rows], own, keys[rows], box=box, first_path=first))
+        paths = self.scale.raw(model.observe(torch.cat(out), keys, sampler))
+        paths = paths.reshape(batch, num_paths, num_times, *self.scale.shape)
+        paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
+        return Draw(paths, dict(nfe))
+
+    def _advance_in(
+        self,
+        keys: Noise,
+        start: Tensor,
+        context: Tensor | None,
+        grid: Grid,
+        sampler: Sampling,
+        passes: Counter[str],
+    ) -> Callable[[Step], Tensor]:
+        """`advance` for these paths, with the context that holds in each step; its passes are added up."""
+        scaled = None if context is None else self.scale.contexts(context)
+
+        def advance(step: Step) -> Tensor:
+            held = scaled
+            if held is not None and held.ndim == 3:
+                interval = grid.interval[:, step.index].expand(len(step.x))
+                held = held[torch.arange(len(step.x), device=step.x.device), interval]
+
+            def condition(t: Tensor) -> Tensor | None:
+                return joined(held, start + t if self.config.time_input else None)
+
+            done = self.advance(step, condition, keys, sampler)
+            passes.update(done.passes)
+            return done.x
+
+        return advance
+
+    def _condition(self, context: Tensor | None, time: Tensor) -> Tensor | None:
+        return self.scale.condition(context, time if self.config.time_input else None)
+
+    def _check_inputs(
+        self, history: Any, times: Any, context: Any, num_paths: int
+    ) -> tuple[Tensor, Times, Tensor | None]:
+        """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), times, and (B, [T,] C) or None."""
+        shape, slots, device = self.scale.shape, self.config.history, self.scale.mean.device
+        x = torch.as_tensor(history, dtype=torch.float32, device=device)
+        if x.shape == shape and slots == 1:
+            x = x[None, None]
+        elif x.shape[1:] == shape and slots == 1:
+            x = x[:, None]
+        elif x.shape == (slots, *shape) and slots > 1:
+            x = x[None]
+        if x.ndim != len(shape) + 2 or x.shape[1:] != (slots, *shape):
+            wanted = f"(B, {slots}, {', '.join(map(str, shape))})"
+            raise ValueError(
+                f"`history` must have shape {wanted}. Got {tuple(x.shape)}. The model keeps {slots} slot(s) of shape {shape}."
+            )
+        if not finite(x):
+            where = tuple(int(i) for i in (~torch.isfinite(x)).nonzero()[0])
+            raise ValueError(
+                f"`history` must be finite. Got history[{where}]={float(x[where])}. Fill or drop missing values first."
+            )
+        t = torch.as_tensor(times, dtype=torch.float64, device="cpu")
+        t = t[None] if t.ndim == 1 else t
+        if t.ndim != 2 or t.shape[1] < 2 or len(t) not in (1, len(x)):
+            raise ValueError(
+                f"`times` must have shape (T,) or (B, T) with T >= 2 and B={len(x)}. Got {tuple(t.shape)}."
+            )
+        checked = output_times(t, self.scale.step)
+        if num_paths < 1:
+            raise ValueError(f"`num_paths` must be at least 1. Got {num_paths=}.")
+        size = self.scale.context_size
+        if (context is None) != (size == 0):
+            wanted = (
+                f"must have {size} value(s) per state: the model was trained with it"
+                if size
+                else "must be None: the model was trained without it"
+            )
+            raise ValueError(f"`context` {wanted}. Got context={None if context is None else 'a value'}.")
+        if context is None:
+            return x, checked, None
+        ctx = torch.as_tensor(context, dtype=torch.float32, device=device)
+        if not finite(ctx):
+            raise ValueError("`context` must be finite. Fill or drop missing values first.")
+        if ctx.shape not in ((len(x), size), (len(x), t.shape[1], size)):
+            raise ValueError(
+                f"`context` must have shape {(len(x), size)} or {(len(x), t.shape[1], size)}. Got {tuple(ctx.shape)}."
+            )
+        return x, checked, ctx
+
+    @torch.no_grad()
+    def log_prob(self, data: Transition | Trajectories, *, batch_size: int = 8192) -> Float[Tensor, " B"]:
+        """Log density of each transition of a batch, or the sum over consecutive observations for each path."""
+        model = evaluated(self)
+        if isinstance(data, Transition):
+            return model.transition_log_prob(data)
+        if not isinstance(data, Trajectories):
+            raise ValueError(
+                f"`log_prob` takes Trajectories or a Transition. Got {type(data).__name__}. Use Trajectories.from_arrays."
+            )
+        pairs = data.transitions(history=self.config.history, spacing=self.lag).to(self.scale.mean.device)
+        self.check_data(pairs.data.shape, pairs.history, pairs.data.context_size)
+        total = torch.zeros(len(data), dtype=torch.float64, device=self.scale.mean.device)
+        for first in range(0, len(pairs), batch_size):
+            rows = torch.arange(first, min(first + batch_size, len(pairs)), device=total.device)
+            total.index_add_(0, pairs.path[rows], model.transition_log_prob(pairs[rows]).double())
+        return total.float()
+
+    def check_data(self, shape: tuple[int, ...], history: int, context_size: int) -> None:
+        """Refuse data of another form than the model was built for."""
+        wanted = (self.scale.shape, self.config.history, self.scale.context_size)
+        if (shape, history, context_size) != wanted:
+            raise ValueError(
+                f"The model takes states of shape {wanted[0]}, history {wanted[1]} and {wanted[2]} context value(s). Got data "
+                f"with {shape}, {history} and {context_size}. Build the model with for_data on this data."
+            )
+
+    # Building and files
+
+    @classmethod
+    def assemble(
+        cls, config: Any, shape: tuple[int, ...], context_size: int, *, nets: Any = None, seed: int = 0
+    ) -> SequenceModel:
+        """A model of this class with nets of the config or the caller's own; weights depend on `seed` alone."""
+        own = nets is not None
+        if own and not isinstance(nets, Mapping):
+            raise ValueError(
+                f"`nets` must hold your nets by name: {{'flow': …, 'diffusion': …}}. Got a {type(nets).__name__}."
+            )
+        if not own:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                nets = cls.default_nets(config, shape, context_size)
+        model = cls(nets, Scale(shape, context_size), config)
+        model.own_nets = own
+        return model
+
+    def save_pretrained(self, path: str | os.PathLike[str], *, half: bool = False) -> Path:
+        """Write `model.safetensors` and `config.json` into the folder `path`; a failed write leaves the old files.
+
+        `half` keeps weights in 16 bits, half the size (they are 32 again once loaded); units and bounds stay as they are.
+        """
+        record = {
+            "config": replace(self.config, sampler=self.sampler),
+            "state_shape": list(self.scale.shape),
+            "context_size": self.scale.context_size,
+            "dt_ref": self.scale.step,
+            "lag": self.lag,
+            "own_nets": self.own_nets,
+            "nets": sorted(self.nets) if self.own_nets else [],
+        }
+        weights = {name for name, _ in self.named_parameters()} if half else set()
+        return write_model(path, record, self.state_dict(), half=weights)
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike[str], *, nets: Mapping[str, nn.Module] | None = None) -> Any:
+        """Load a folder written by `save_pretrained`, or the run folder around it. Nothing in it is executed.
+
+        `nets` gives the nets of a model that was built with your own.
+        """
+        saved = read_model(path)
+        kind = built_by(saved.config)
+        if not issubclass(kind, cls):
+            raise ValueError(
+                f"{path} holds a {kind.__name__}, not a {cls.__name__}. Use {kind.__name__}.from_pretrained."
+            )
+        if saved.own_nets and nets is None:
+            names = ", ".join(f"{n!r}: …" for n in saved.own_nets)
+            raise ValueError(
+                f"{path} was saved with nets of your own. Load it with {kind.__name__}.from_pretrained(path, nets={{{names}}})."
+            )
+        model = kind.assemble(saved.config, saved.shape, saved.context_size, nets=nets)
+        model.load_state_dict(saved.tensors_for(model.state_dict()))
+        model.lag = saved.lag
+        return model.eval()

@@ -1,0 +1,234 @@
+"""Settings of the method: what is learned, from which states, how a step is distributed, how paths are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from neuralsde.models.config import ModelConfig, Sampling
+from neuralsde.nets.config import MLPConfig, NetConfig
+from neuralsde.records import Choice, check, check_choices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler(Sampling):
+    """How paths are drawn from a Neural SDE. It is saved with the model and replaceable in each call of `sample`."""
+
+    solver: Literal["euler", "heun", "milstein"] = "euler"
+    """Euler-Maruyama, stochastic Heun (given the Stratonovich drift) or Milstein for diagonal noise. All solve the Ito SDE."""
+    substeps: int = 1
+    """Solver steps per training step `dt_ref`. Output times closer than that add steps of their own."""
+    balance: float | None = None
+    """Weight of (g^2/2 score + g dg) in the drift; None takes 2 E[tau], the value that belongs to the training."""
+    pull: float = 0.0
+    """Rate (per unit of time) of the contraction towards the data. It sharpens the law: 0 for likelihoods and coverage."""
+    diffusion: float = 1.0
+    """Factor on g; 0 gives the deterministic flow (the probability-flow ODE when tau is uniform)."""
+    correction: Literal["auto", "exact", "probe", "off"] = "auto"
+    """The term g dg: exact by autograd, one Hutchinson probe, or left out; auto is exact up to 32 dimensions."""
+    refine: bool = True
+    """Law `Refined`: take its second pass in every step."""
+    refine_noise: float = 1.0
+    """Share of the noise that the second pass leaves open; 1 draws from the law of the step, less keeps closer to its mean."""
+    measured: bool = False
+    """The start is a measurement: draw the true state behind it, and add the learned measurement noise to what comes out."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.substeps >= 1, f"`substeps` must be at least 1. Got {self.substeps=}.")
+        check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
+        check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
+        check(self.refine_noise >= 0, f"`refine_noise` must not be negative. Got {self.refine_noise=}.")
+        check(self.balance is None or 0 <= self.balance <= 2, f"`balance` must be within [0, 2]. Got {self.balance=}.")
+        missing = self.correction == "off" and self.solver != "euler"
+        check(not missing, f"`solver={self.solver}` needs g dg. Got {self.correction=}. Use 'auto', or solver='euler'.")
+
+
+# The law of a step: one value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law(Choice):
+    """How one step is distributed: base of its kinds. `builds` names the class that learns, weighs and draws it."""
+
+    stochastic: ClassVar[bool] = True
+    """Whether g is learned."""
+    further: ClassVar[tuple[str, ...]] = ()
+    """Nets beyond flow, diffusion and denoiser. Passes for one of them carry a mark in the condition of a shared net."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def check(self, config: NeuralSDEConfig) -> None:
+        """Refuse what this law cannot go with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Euler(Law):
+    """Gaussian, with drift and noise as they are at the start of the step (the paper)."""
+
+    builds: ClassVar[str] = "neuralsde.sde.laws.euler:EulerStep"
+
+    flow_loss: Literal["mse", "log", "nll"] = "mse"
+    """Squared error, the paper's logarithm of it, or the likelihood with g held fixed."""
+    delta: float = 1e-3
+    """Desingularisation of the log loss, in squared units of std / dt_ref."""
+    diffusion_loss: Literal["nll", "match", "log"] = "nll"
+    """Gaussian likelihood of the residual, the paper's squared error on g^2, or its authors' on log g (biased; for comparison)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.delta > 0, f"`delta` must be positive. Got {self.delta=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deterministic(Law):
+    """No noise: the flow alone, without a likelihood."""
+
+    builds: ClassVar[str] = "neuralsde.sde.laws.deterministic:DeterministicStep"
+    stochastic: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moments(Law):
+    """Gaussian, with the mean and covariance of the SDE over the whole gap; flow and diffusion by its likelihood."""
+
+    builds: ClassVar[str] = "neuralsde.sde.laws.moments:MomentsStep"
+
+    steps: int = 1
+    """Steps in which the moments are propagated; each has an error of third order in its length."""
+    measurement: bool = False
+    """Learn the standard deviation of measurement noise too, from several lags and the score."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.steps >= 1, f"`steps` must be at least 1. Got {self.steps=}.")
+
+    def check(self, config: NeuralSDEConfig) -> None:
+        able = config.start_probability == 1 and config.denoiser and config.noisy and config.history == 1
+        remedy = "It needs tau='start', a `denoiser`, `noise` > 0 and history=1."
+        check(
+            not self.measurement or bool(able),
+            f"`measurement` is learned by the likelihood of several lags and the score. {remedy}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refined(Law):
+    """Euler's Gaussian, which a second pass turns into the law of a step that is not Gaussian. It learns steps of one length."""
+
+    builds: ClassVar[str] = "neuralsde.sde.laws.refined:RefinedStep"
+    further: ClassVar[tuple[str, ...]] = ("refiner",)
+
+    flow_loss: Literal["mse", "nll"] = "mse"
+    """Squared error, or the likelihood with g held fixed."""
+    weight: float = 0.1
+    """Of the refiner's loss in the sum; less leaves more of a `shared` net to the flow."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.weight > 0, f"`weight` must be positive. Got {self.weight=}.")
+
+    def check(self, config: NeuralSDEConfig) -> None:
+        able = config.start_probability == 1 and config.history > 1
+        remedy = "It needs tau='start' and `history` of 2 or more."
+        check(able, f"`Refined` turns the noise of a step from a known state into its law. {remedy}")
+
+
+# Parts that may be absent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Denoiser:
+    """d, which gives the score, and with it balance and pull."""
+
+    weight: float = 1.0
+    """Of its loss in the sum; less leaves more of a `shared` net to the flow."""
+    antithetic: bool = False
+    """Train on +eps and -eps together: one more pass, and far less variance where `noise` is small."""
+    alpha: bool = False
+    """Learn the weight of the score as a function of the state, in place of balance * g^2 / 2 (unless `balance` is given)."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(self.weight > 0, f"`weight` must be positive. Got {self.weight=}.")
+
+    def check(self, config: NeuralSDEConfig) -> None:
+        """Refuse what it cannot go with."""
+        able = config.law.stochastic and config.noisy and not config.shared
+        needs = "It trains with the score and g, in a net of its own: a law with noise, `noise` > 0, shared=False."
+        check(not self.alpha or able, f"`alpha` got no score. {needs}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeuralSDEConfig(ModelConfig):
+    """The method: what is learned, from which states, and how a step is distributed."""
+
+    builds: ClassVar[str] = "neuralsde.sde.model:NeuralSDE"
+
+    net: NetConfig = field(default_factory=MLPConfig)
+    """The backbone of each net: a perceptron of all slots, or one with an encoder of the history."""
+    tau: Literal["start", "uniform"] | float = "start"
+    """Where between two observed states the nets are trained: at the start, uniformly, or at the start with this probability."""
+    noise: float | tuple[float, ...] = 0.05
+    """Standard deviation of the noise added to training inputs, in units of the data's scale: one, or one per feature."""
+    interpolation: Literal["linear", "bridge"] = "linear"
+    """States between two observed ones lie on the straight line (the paper), or on a Brownian bridge, as those of the path do."""
+    law: Law = field(default_factory=Euler)
+    """How one step is distributed: Euler, Moments, Refined or Deterministic."""
+    denoiser: Denoiser | None = field(default_factory=Denoiser)
+    """The part that gives the score. None: no balance and no pull."""
+    shared: bool = False
+    """One net for all fields: a pass gives flow, diffusion (on features it does not train) and denoiser together."""
+    sampler: Sampler = field(default_factory=Sampler)
+    """How paths are drawn."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.tau, str):
+            known = self.tau in ("start", "uniform")
+            check(known, f"`tau` must be 'start', 'uniform' or a probability. Got {self.tau=}.")
+        else:
+            inside = 0 <= self.tau <= 1
+            check(inside, f"`tau` as a probability of the start state must be within [0, 1]. Got {self.tau=}.")
+        levels = self.noise if isinstance(self.noise, tuple) else (self.noise,)
+        check(min(levels) >= 0, f"`noise` must not be negative. Got {self.noise=}.")
+        all_or_none = (min(levels) > 0) == (max(levels) > 0)
+        check(all_or_none, f"`noise` must be positive for all features or none. Got {self.noise=}.")
+        bridge = self.interpolation == "bridge" and not self.law.stochastic
+        check(not bridge, "interpolation='bridge' needs the diffusion. Use a law with noise, or 'linear'.")
+        alone = self.shared and self.parts == ["flow"]
+        check(not alone, "`shared` takes flow with diffusion or denoiser. Set `shared=False`.")
+        for part in (self.law, self.denoiser):
+            if part is not None:
+                part.check(self)
+
+    @property
+    def parts(self) -> list[str]:
+        """The nets that are learned."""
+        denoiser = self.denoiser
+        asked = {
+            "diffusion": self.law.stochastic,
+            "denoiser": denoiser is not None,
+            "alpha": denoiser is not None and denoiser.alpha,
+        }
+        return ["flow", *(name for name, there in asked.items() if there), *self.law.further]
+
+    @property
+    def marks_pass(self) -> bool:
+        """Whether the last entry of the condition is 1 in passes for a further net of the law, which shares its net."""
+        return self.shared and bool(self.law.further)
+
+    @property
+    def num_late(self) -> int:
+        return super().num_late + self.marks_pass
+
+    @property
+    def noisy(self) -> bool:
+        """Whether noise is added to training inputs."""
+        return max(self.noise) > 0 if isinstance(self.noise, tuple) else self.noise > 0
+
+    @property
+    def start_probability(self) -> float:
+        """P(tau = 0); the rest of tau is uniform on [0, 1]."""
+        return {"start": 1.0, "uniform": 0.0}[self.tau] if isinstance(self.tau, str) else float(self.tau)

@@ -1,0 +1,141 @@
+"""The learned fields f, g, d at a state, in units of the scale: what the nets say, and how many passes that took.
+
+`Fields` lives for one call. It holds the nets in the mode of that call and counts their passes, so that the model itself
+is never written to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neuralsde.models.evaluation import evaluated, has_dropout
+from neuralsde.models.scale import joined
+from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.sde.measurement import Measured, MeasurementNoise
+from neuralsde.sde.sizes import StepSizes
+from neuralsde.solvers.schemes import Coefficients, newest_slope
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Flow, diffusion, denoiser and more; nets map (state (B, H, *S), condition (B, K) | None) to (B, *S)."""
+
+    config: NeuralSDEConfig
+    nets: nn.ModuleDict
+    sizes: StepSizes
+    sigma: Tensor
+    """Noise of the training inputs."""
+    step: float
+    """The reference step in raw time."""
+    measurement: MeasurementNoise | None = None
+    passes: Counter[str] = field(default_factory=Counter)
+
+    def read(self, state: Tensor, condition: Tensor | None, *names: str) -> dict[str, Tensor]:
+        """The named fields: one pass of each net, or one of the trunk that they share."""
+        config = self.config
+        self.passes.update(["trunk"] if config.shared else names)
+        if config.marks_pass:  # or it would tell proposals by how clean they are, and take clean states for them
+            marked = any(name in config.law.further for name in names)
+            condition = joined(condition, state.new_full((len(state),), marked))
+        if config.shared:
+            raw = dict(zip(config.parts, self.nets["trunk"](state, condition).float().unbind(1)))
+        else:
+            raw = {name: self.nets[name](state, condition).float() for name in names}
+        units = {"flow": self.sizes.velocity, "diffusion": self.sizes.log_g}
+        return {name: units[name](raw[name]) if name in units else raw[name] for name in names}
+
+    def flow(self, state: Tensor, condition: Tensor | None) -> Tensor:
+        """f, in units of std / dt_ref."""
+        return self.read(state, condition, "flow")["flow"]
+
+    def log_diffusion(self, state: Tensor, condition: Tensor | None) -> Tensor:
+        """log g, within the bounds of the data."""
+        return self.read(state, condition, "diffusion")["diffusion"]
+
+    def denoiser(self, state: Tensor, condition: Tensor | None) -> Tensor:
+        """d ≈ -ε, of the newest slot."""
+        return self.read(state, condition, "denoiser")["denoiser"]
+
+    def score(self, state: Tensor, condition: Tensor | None) -> Tensor:
+        """Gradient of the log density of the data by the newest slot."""
+        return self.denoiser(state, condition) / self.sigma
+
+    def alpha(self, state: Tensor, condition: Tensor | None) -> Tensor:
+        """α(x) ≥ 0, the learned weight of the score, in units of std² / dt_ref."""
+        share = nn.functional.softplus(self.read(state, condition, "alpha")["alpha"] - 2)
+        return share * torch.exp(2 * self.sizes.typical)
+
+    def measured(self, state: Tensor, condition: Tensor | None) -> Measured:
+        """What is known of the true state behind the newest slot."""
+        assert self.measurement is not None
+        at = partial(self.evaluated.score, condition=condition)
+        score, slope, passes = newest_slope(at, state, "exact", None)
+        self.passes["denoiser"] += passes
+        return self.measurement.behind(score, slope)
+
+    @property
+    def evaluated(self) -> Fields:
+        """The same fields without dropout."""
+        return replace(self, nets=evaluated(self.nets))
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether the fields are others than they would be without dropout."""
+        return self.nets.training and has_dropout(self.nets)
+
+    # The SDE that has the data's law
+
+    @property
+    def balance(self) -> float:
+        """2 E[τ]: what the drift owes to the interpolation in training."""
+        return 1.0 - self.config.start_probability
+
+    @property
+    def has_score(self) -> bool:
+        """Whether there is a denoiser trained with noise."""
+        return self.config.denoiser is not None and self.config.noisy
+
+    def coefficients(
+        self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any, *, correction: bool
+    ) -> Coefficients:
+        """drift = f + balance (½g² s + g∂g) + pull σ² s, the diffusion and, if asked or owed, g∂g.
+
+        `signs()` gives the Hutchinson probe of g∂g.
+        """
+        denoiser = self.config.denoiser
+        pull, noisy = sampler.pull * self.step, self.config.law.stochastic and sampler.diffusion > 0
+        balance = 0.0 if not noisy else self.balance if sampler.balance is None else sampler.balance
+        sloped = noisy and (balance > 0 or correction) and sampler.correction != "off"
+        learned = denoiser is not None and denoiser.alpha and sampler.balance is None and sampler.diffusion > 0
+        scored = self.has_score and (balance > 0 or pull > 0 or learned)
+        wanted = {"flow": True, "diffusion": noisy and not sloped, "denoiser": scored}
+        fields = self.read(state, condition, *(name for name, used in wanted.items() if used))
+        drift = fields["flow"]
+        g_dg: Tensor | float = 0.0
+        if sloped:
+            g, g_dg = self._g_and_dg(state, condition, sampler, signs)
+        else:
+            g = sampler.diffusion * torch.exp(fields["diffusion"]) if noisy else torch.zeros_like(drift)
+        if scored:
+            push = pull * self.sigma
+            if learned or balance > 0:
+                weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else balance * 0.5 * g**2
+                push = push + weight / self.sigma
+            drift = drift + push * fields["denoiser"]
+        drift = drift + balance * g_dg if balance > 0 else drift
+        return Coefficients(drift, g, g_dg)
+
+    def _g_and_dg(self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any) -> tuple[Tensor, Tensor]:
+        """g and the diagonal of g∂g = g² ∂log g by the newest slot."""
+        log_g, slope, passes = newest_slope(
+            partial(self.log_diffusion, condition=condition), state, sampler.correction, signs
+        )
+        self.passes["diffusion"] += passes
+        g = sampler.diffusion * torch.exp(log_g)
+        return g, g**2 * slope

@@ -1,0 +1,66 @@
+"""The law of a step: how it is learned, weighed and drawn. A new law is one file with a child of `StepLaw` and its settings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from neuralsde.models.sequence import Condition
+from neuralsde.sde.config import Law, Sampler
+from neuralsde.sde.fields import Fields
+from neuralsde.sde.measurement import Measured
+from neuralsde.sde.pairs import Gap, Pair
+from neuralsde.solvers.integrate import Step
+from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.schemes import SCHEMES, Coefficients
+
+
+class StepLaw(ABC):
+    """Base: it owns the losses of flow and diffusion, the density of a step and its draw."""
+
+    def __init__(self, config: Law, shape: tuple[int, ...], *, start: bool) -> None:
+        """Settings, the shape of a state, and whether all training states are at the start of a step (τ = 0)."""
+        self.config: Any = config
+        self.shape = shape
+        self.start = start
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Fields at x̃ that the losses take; they come from one pass together with the denoiser."""
+        return ("flow", "diffusion")
+
+    @abstractmethod
+    def losses(self, fields: Fields, read: dict[str, Tensor], pair: Pair, noise: Noise) -> dict[str, Tensor]:
+        """Losses (B, *S) or (B,) by part; `read` holds the fields at x̃."""
+
+    @abstractmethod
+    def log_prob(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Float[Tensor, " B"]:
+        """Log density of steps; `coefficients(state, condition)` gives drift and diffusion of the SDE that was learned."""
+
+    def check_data(self, gaps: Tensor) -> None:
+        """Refuse data that the law cannot be learned from; `gaps` are in reference steps."""
+
+    def check_sampler(self, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
+        """Refuse what cannot be drawn; times are in reference steps of `unit`."""
+
+    def advance(self, fields: Fields, step: Step, condition: Condition, noise: Noise, sampler: Sampler) -> Tensor:
+        """eq:euler_maruyama_discretization, or a scheme of higher order."""
+
+        def sde(x: Tensor, t: Tensor, *, correction: bool) -> Coefficients:
+            signs = partial(noise.signs, step.index, self.shape, stream=1)
+            return fields.coefficients(step.state(x, t), condition(t), sampler, signs, correction=correction)
+
+        return SCHEMES[sampler.solver](sde, step.x, step.time, step.dt, step.dw)
+
+
+def residual(fields: Fields, read: dict[str, Tensor], pair: Pair) -> Tensor:
+    """r = f(x̃) - Δx/Δt for the diffusion: dropout must not leak into it."""
+    if not fields.has_dropout:
+        return read["flow"] - pair.target
+    with torch.no_grad():
+        return fields.evaluated.flow(pair.state, pair.condition) - pair.target

@@ -1,0 +1,87 @@
+"""A step that need not be Gaussian: Euler's step, decided by a second pass.
+
+A step as long as a gap of the data is m + g√Δt ξ, where ξ has mean 0 and variance 1: a thing comes into view or it does not.
+A refiner h learns the rest of its law from u = ξ + ε:
+
+    E[ξ | u] = u/2 + h/√2,        ξ drawn as (z + h + z')/√2 from u = √2 z        (z, z' unit Gaussians)
+
+which is exact where ξ is Gaussian (h = 0); otherwise h makes one decision of what white noise only hints at.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from neuralsde.models.sequence import Condition
+from neuralsde.sde.config import Sampler
+from neuralsde.sde.fields import Fields
+from neuralsde.sde.laws.euler import EulerStep
+from neuralsde.sde.laws.law import residual
+from neuralsde.sde.losses import diffusion_nll, flow_loss, refiner_mse
+from neuralsde.sde.pairs import Pair
+from neuralsde.solvers.grid import steps_in
+from neuralsde.solvers.integrate import Step
+from neuralsde.solvers.noise import Noise
+
+LENGTH_TOLERANCE = 0.1
+"""How far a step may be off the learned length, as a share of it."""
+
+
+def of_another_length(steps: Tensor) -> Tensor:
+    """Which steps, in units of the learned one, a refiner does not know."""
+    return (steps - 1).abs() > LENGTH_TOLERANCE
+
+
+def refiner(fields: Fields, state: Tensor, condition: Tensor | None, proposed: Tensor) -> Tensor:
+    """h: what a step has beyond its Gaussian, from the states before it and a proposal of its end, as the newest slot."""
+    return fields.read(torch.cat([state[:, 1:], proposed[:, None]], dim=1), condition, "refiner")["refiner"]
+
+
+class RefinedStep(EulerStep):
+    """Its density is that of Euler's step."""
+
+    def losses(self, fields: Fields, read: dict[str, Tensor], pair: Pair, noise: Noise) -> dict[str, Tensor]:
+        log_g = read["diffusion"]
+        r = residual(fields, read, pair)
+        spread = torch.exp(log_g.detach()) * pair.dt.sqrt()
+        xi, eps = -r.detach() * pair.dt / spread, noise.normal(0, self.shape, stream=3)
+        h = refiner(fields, pair.state, pair.condition, pair.after + spread * eps)
+        return {
+            "flow": flow_loss(self.config.flow_loss, read["flow"] - pair.target, pair.dt, log_g),
+            "diffusion": diffusion_nll(r, pair.dt, log_g),
+            "refiner": self.config.weight * refiner_mse(h, xi, eps),
+        }
+
+    def check_data(self, gaps: Tensor) -> None:
+        if bool(of_another_length(gaps).any()):
+            raise ValueError("The law `Refined` learns steps of one length. Got gaps that differ. Use Euler().")
+
+    def check_sampler(self, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
+        if not refines(sampler):
+            return
+        steps = gaps / steps_in(gaps, max_step)
+        off = steps[(gaps > 0) & of_another_length(steps)]
+        if len(off) or sampler.solver != "euler":
+            took = f"steps of {float(off[0]) * unit:g}" if len(off) else f"{sampler.solver=}"
+            remedy = "Draw at times that far apart, or pass Sampler(refine=False)."
+            raise ValueError(f"The refiner knows Euler's steps of {unit:g}. Got {took}. {remedy}")
+
+    def advance(self, fields: Fields, step: Step, condition: Condition, noise: Noise, sampler: Sampler) -> Tensor:
+        if not refines(sampler):
+            return super().advance(fields, step, condition, noise, sampler)
+        state, given = step.state(step.x, step.time), condition(step.time)
+        signs = partial(noise.signs, step.index, self.shape, stream=1)
+        c = fields.coefficients(state, given, sampler, signs, correction=False)
+        mean, spread = step.x + c.drift * step.dt, c.diffusion * step.dt.sqrt()
+        h = refiner(fields, state, given, mean + math.sqrt(2) * spread * step.z)
+        rest = sampler.refine_noise * noise.normal(step.index, self.shape, stream=2)
+        return mean + spread * (step.z + h + rest) / math.sqrt(2)
+
+
+def refines(sampler: Sampler) -> bool:
+    """Whether steps take a second pass."""
+    return sampler.refine and sampler.diffusion > 0

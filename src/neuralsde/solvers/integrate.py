@@ -1,0 +1,122 @@
+"""The one loop: it walks a time grid, keeps the record of the path, and knows nothing of schemes or of nets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from neuralsde.records import RunError
+from neuralsde.solvers.grid import Grid
+from neuralsde.solvers.noise import Noise
+
+Older = Callable[[Tensor], Tensor]
+"""The older slots (P, H-1, *S) of the state at times (P,): the path's own record, linearly interpolated."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step starts from."""
+
+    x: Float[Tensor, "P *S"]
+    time: Float[Tensor, " P"]
+    dt: Float[Tensor, "P ..."]
+    """Broadcasts against x."""
+    older: Older
+    z: Float[Tensor, "P *S"]
+    """Standard normal."""
+    dw: Float[Tensor, "P *S"]
+    """Of the Wiener process: √dt z."""
+    index: int
+
+    def state(self, x: Float[Tensor, "P *S"], t: Float[Tensor, " P"]) -> Float[Tensor, "P H *S"]:
+        """What the nets see when the newest slot is x, at times t."""
+        older, newest = self.older(t), x.unsqueeze(1)
+        return torch.cat([older, newest], dim=1) if older.shape[1] else newest
+
+
+class Diverged(RunError):
+    """A path left every region the model could know."""
+
+
+def integrate(
+    advance: Callable[[Step], Tensor],
+    history: Float[Tensor, "P H *S"],
+    grid: Grid,
+    noise: Noise,
+    *,
+    spacing: float = 1.0,
+    box: tuple[Tensor, Tensor] | None = None,
+    check_every: int = 64,
+    first_path: int = 0,
+) -> Float[Tensor, "P T *S"]:
+    """Walk the grid from the newest state of `history`; return the states at the output times.
+
+    Args:
+        advance: takes all paths one step on.
+        history: slots `spacing` apart, oldest first.
+        grid: the time steps; one row, or one row per path.
+        noise: one key per path; step m of a path uses the noise (key, m).
+        spacing: time between the slots of the state.
+        box: lowest and highest values allowed; None only refuses values that are not finite.
+        check_every: steps between checks (each check waits for the device).
+        first_path: number of the first path, for messages.
+    """
+    num_paths, num_slots = history.shape[:2]
+    shape = tuple(history.shape[2:])
+    time = grid.time.expand(num_paths, -1)
+    num_steps = time.shape[1] - 1
+    dt = grid.lengths.to(history.dtype).expand(num_paths, -1).reshape(num_paths, num_steps, *[1] * len(shape))
+
+    if num_slots > 1:
+        back = torch.arange(num_slots - 1, 0, -1, device=time.device, dtype=time.dtype) * spacing
+        knots = torch.cat([time[:, :1] - back, time], dim=1)
+    record = history.new_empty(num_paths, num_slots + num_steps, *shape)
+    record[:, :num_slots] = history
+    none = record[:, :0]
+
+    def older(t: Tensor) -> Tensor:
+        if num_slots == 1:
+            return none
+        query = t[:, None] - back
+        right = torch.searchsorted(knots, query).clamp(1, num_slots - 1 + m)  # at most the newest state, that of step m
+        t0, t1 = knots.gather(1, right - 1), knots.gather(1, right)
+        weight = ((query - t0) / (t1 - t0).clamp(min=1e-12)).clamp(0, 1).to(record.dtype)
+        rows = torch.arange(num_paths, device=t.device)[:, None]
+        weight = weight.reshape(*weight.shape, *[1] * len(shape))
+        return torch.lerp(record[rows, right - 1], record[rows, right], weight)
+
+    x = history[:, -1]
+    block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
+    z: tuple[Tensor, ...] = ()
+    dw: tuple[Tensor, ...] = ()
+    for m, (now, step) in enumerate(zip(time.unbind(1), dt.unbind(1))):
+        if m % block == 0:
+            steps = torch.arange(m, min(m + block, num_steps), device=x.device)
+            normal = noise.normal(steps, shape).to(x.dtype)
+            z, dw = normal.unbind(1), (dt[:, m : m + block].sqrt() * normal).unbind(1)
+        moved = advance(Step(x, now, step, older, z[m % block], dw[m % block], m))
+        x = torch.where(step == 0, x, moved) if grid.waits[m] else moved
+        record[:, num_slots + m] = x
+        if (m + 1) % check_every == 0 or m + 1 == num_steps:
+            first = num_slots + m - m % check_every
+            _check_inside(record[:, first : num_slots + m + 1], time[:, first - num_slots + 1 :], box, first_path)
+    path = record[:, num_slots - 1 :]
+    if len(grid.output) == 1:
+        return path.index_select(1, grid.output[0])
+    return path[torch.arange(num_paths, device=time.device)[:, None], grid.output]
+
+
+def _check_inside(states: Tensor, time: Tensor, box: tuple[Tensor, Tensor] | None, first_path: int) -> None:
+    inside = torch.isfinite(states) if box is None else (states >= box[0]) & (states <= box[1])  # NaN is in no box
+    if bool(inside.all()):
+        return
+    path, step, *index = (int(i) for i in (~inside).nonzero()[0])
+    raise Diverged(
+        f"Path {first_path + path} left the data at time {float(time[path, step]):.4g} (in training steps): component {index} is "
+        f"{float(states[(path, step, *index)]):.4g} in units of the data's scale. Use more `substeps`, a positive `pull`, "
+        "shorter paths or longer training; a larger `box` allows more room."
+    )
