@@ -30,8 +30,8 @@ import torch
 
 import neuralsde as nsde
 from neuralsde.compare import summarise
-from neuralsde.nets.config import HistoryConfig, MLPConfig, NetConfig
 from neuralsde.experiment import provenance, write_results
+from neuralsde.nets.config import HistoryConfig, MLPConfig, NetConfig
 from neuralsde.records import to_dict
 
 DAMPING, MEASUREMENT, DT, LENGTH = 0.1, 0.1, 0.2, 100
@@ -87,7 +87,7 @@ def work(label: str, num_paths: int, steps: int, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     held_out, train = simulate(rng, NUM_HELD_OUT), simulate(rng, num_paths)
     batch = held_out.transitions(history=SLOTS).spread(10**6)
-    model = nsde.NeuralSDE.for_data(train, history=history, net=net, noise=0.0, denoiser=False, seed=seed)
+    model = nsde.NeuralSDE.for_data(train, history=history, net=net, noise=0.0, denoiser=None, seed=seed)
     began = time.perf_counter()
     nsde.fit(model, train, steps=steps, batch_size=256, seed=seed, progress=False, cpu=True)
     seconds = time.perf_counter() - began

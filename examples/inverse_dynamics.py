@@ -19,8 +19,9 @@ import torch
 from torch import nn
 
 import neuralsde as nsde
-from neuralsde.nets.config import MLPConfig
 from neuralsde.experiment import provenance, write_results
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import Deterministic
 
 DT, NUM_STEPS = 0.1, 80
 GAIN, ANGLE, DRAG = 2.5, math.radians(40.0), 0.6
@@ -177,7 +178,7 @@ def learn(seed, *, steps, num_demonstrations=200, num_play=200):
 
     data = nsde.Trajectories.from_arrays(states, dt=DT)  # no actions
     sde = fitted(data, lag=3 * DT)
-    mean = fitted(data, lag=3 * DT, diffusion=False, denoiser=False)
+    mean = fitted(data, lag=3 * DT, law=Deterministic(), denoiser=None)
     cloned = fitted(nsde.Trajectories.from_arrays(actions, dt=DT, context=states[:, 1:]))
     return states, {
         OURS: lambda: Planner(sde, inverse, seed),

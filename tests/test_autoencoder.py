@@ -8,12 +8,11 @@ import torch
 
 from neuralsde import fit
 from neuralsde.autoencoder import Autoencoder
-from neuralsde.video.autoencoder_config import AutoencoderConfig
+from neuralsde.models.build import build, load
 from neuralsde.nets.config import ConvConfig
-from neuralsde.models.build import build
-from neuralsde.models.build import load
 from neuralsde.nets.convolutional import sampled
 from neuralsde.trajectories import Trajectories
+from neuralsde.video.autoencoder_config import AutoencoderConfig
 
 SMALL = AutoencoderConfig(net=ConvConfig(down=4, latent=3, width=8, blocks=1))
 

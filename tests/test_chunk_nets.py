@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 import neuralsde as nsde
-from neuralsde.nets.config import ChunkTransformerConfig, MLPConfig, UNet1DConfig
-from neuralsde.baselines.config import DDIMConfig
-from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.baselines.config import DDIMConfig, DiffusionSteps
 from neuralsde.models.build import build
-from neuralsde.nets.chunk_transformer import ChunkTransformer
-from neuralsde.nets.unet1d import UNet1D
 from neuralsde.nets.attention import Attention
+from neuralsde.nets.chunk_transformer import ChunkTransformer
+from neuralsde.nets.config import ChunkTransformerConfig, MLPConfig, UNet1DConfig
+from neuralsde.nets.unet1d import UNet1D
+from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
 from neuralsde.trajectories import Trajectories
 
@@ -120,7 +120,11 @@ def test_states_that_are_no_chunks_are_refused(kind):
         (ChunkTransformerConfig, {"layers": 0}, "`layers` and `heads` must be at least 1"),
         (ChunkTransformerConfig, {"dropout": 1.0}, r"`dropout` must be in \[0, 1\)"),
         (ChunkTransformerConfig, {"tokens": 0}, "`tokens` must be at least 1"),
-        (DDIMConfig, {"variant": "ddpm"}, r"takes every noise level. Got num_steps=10. Set num_steps=100"),
+        (
+            DDIMConfig,
+            {"sampler": DiffusionSteps(variant="ddpm")},
+            r"takes every noise level. Got num_steps=10. Set num_steps=100",
+        ),
         (DDIMConfig, {"num_steps": 101}, "must not exceed `num_train_timesteps`=100"),
     ],
 )
@@ -184,7 +188,7 @@ def exact_model(mean=0.4, std=0.3, **settings):
 
 def test_ddpm_generates_the_law_of_its_closed_form():
     mean, std = 0.4, 0.3
-    model = exact_model(mean, std, variant="ddpm", num_steps=100)
+    model = exact_model(mean, std, sampler=DiffusionSteps(variant="ddpm", num_steps=100))
     # A step is affine in y when the target is Gaussian: mean and variance in closed form
     a = model.scheduler.alphas_cumprod.double().tolist()
     m, v = 0.0, 1.0
@@ -199,18 +203,19 @@ def test_ddpm_generates_the_law_of_its_closed_form():
         m = slope * m + of_target * base
         v = slope**2 * v + (1 - before) / (1 - a[k]) * beta
     assert m == pytest.approx(mean, rel=0.01) and math.sqrt(v) == pytest.approx(std, rel=0.06)  # of 100 levels
-    drawn = model.sample(torch.zeros(4, 2), [0, 1], num_paths=3_000, rng=torch.Generator().manual_seed(0))[0, :, 1]
+    done = model.draw(torch.zeros(4, 2), [0, 1], num_paths=3_000, rng=torch.Generator().manual_seed(0))
+    drawn = done.paths[0, :, 1]
     assert float(drawn.mean()) == pytest.approx(m, abs=4 * std / math.sqrt(24_000))
     assert float(drawn.std()) == pytest.approx(math.sqrt(v), rel=4 / math.sqrt(48_000))
     correlation = torch.corrcoef(drawn.flatten(1).T) - torch.eye(8)
     assert float(correlation.abs().max()) < 5 / math.sqrt(3_000)  # every entry has noise of its own
-    assert model.nfe == {"net": 100}
+    assert done.nfe == {"net": 100}
 
 
 def test_a_step_is_that_of_the_ddpm_scheduler():
     from diffusers import DDPMScheduler
 
-    model = exact_model(variant="ddpm", num_steps=100)
+    model = exact_model(sampler=DiffusionSteps(variant="ddpm", num_steps=100))
     model.limit.fill_(0.5)  # so that much is clipped
     reference = DDPMScheduler(
         num_train_timesteps=100, beta_schedule="squaredcos_cap_v2", clip_sample=True, clip_sample_range=0.5
@@ -243,7 +248,9 @@ def test_ddim_is_a_function_of_its_first_noise():
 def test_the_range_of_the_data_limits_what_is_generated():
     for normalise, limit in (("min_max", 1.0), ("none", 1.1)):
         pairs = chunks().transitions()
-        model = build(DDIMConfig(net=MLPConfig(width=8, depth=1), normalise=normalise, num_steps=5), pairs)
+        model = build(
+            DDIMConfig(net=MLPConfig(width=8, depth=1), normalise=normalise, sampler=DiffusionSteps(num_steps=5)), pairs
+        )
         assert float(model.limit.max()) == pytest.approx(limit, rel=0.01)
         nn.init.normal_(model.nets["net"].outward.weight, std=5.0)
         drawn = model.scale.states(model.sample(pairs[torch.arange(50)].history, [0, 1])[:, 0, 1])
@@ -254,16 +261,20 @@ def test_the_range_of_the_data_limits_what_is_generated():
 def test_a_path_keeps_its_own_randomness(kind, variant, num_steps):
     pairs = chunks(horizon=8, context=3).transitions()
     config = DDIMConfig(
-        net=CONFIGS[kind][0], normalise="min_max", variant=variant, num_steps=num_steps, num_train_timesteps=20
+        net=CONFIGS[kind][0],
+        normalise="min_max",
+        num_train_timesteps=20,
+        sampler=DiffusionSteps(variant=variant, num_steps=num_steps),
     )
     model, batch = build(config, pairs), pairs[torch.arange(5)]
     nn.init.normal_(model.nets["net"].outward.weight, std=0.1)
     keys = Noise.draw(torch.Generator().manual_seed(0), 10)
-    paths = model.sample(batch.history, [0, 1, 2], context=batch.context, num_paths=2, rng=keys)
+    done = model.draw(batch.history, [0, 1, 2], context=batch.context, num_paths=2, rng=keys)
+    paths = done.paths
     alone = model.sample(batch.history[1:2], [0, 1, 2], context=batch.context[1:2], num_paths=2, rng=keys[2:4])
     torch.testing.assert_close(alone, paths[1:2], atol=1e-4, rtol=1e-4)
     assert not torch.allclose(paths[:, 0, 1], paths[:, 1, 1], atol=0.01)
-    assert model.nfe == {"net": 2 * num_steps}
+    assert done.nfe == {"net": 2 * num_steps}
 
 
 def test_chunks_are_scaled_feature_by_feature():

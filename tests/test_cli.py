@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from neuralsde import __version__
 from neuralsde.cli import COMMANDS, main
 from neuralsde.config.tasks import Experiment
-from neuralsde.nets.config import MLPConfig
 from neuralsde.demo.branching import METHODS
+from neuralsde.nets.config import MLPConfig
 from neuralsde.recipes import COMPARISONS, RECIPES
 from neuralsde.recipes import branching as branching_recipes
 from neuralsde.records import load_yaml

@@ -3,14 +3,14 @@ from dataclasses import asdict, replace
 import pytest
 import yaml
 
-from neuralsde.config.tasks import BranchingConfig, Experiment
 from neuralsde.baselines.config import DDIMConfig, RectifiedFlowConfig
+from neuralsde.config.tasks import BranchingConfig, Experiment
 from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.config import NeuralSDEConfig, Sampler
-from neuralsde.training.config import TrainConfig
 from neuralsde.recipes import RECIPES
 from neuralsde.recipes.branching import comparison
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict, with_settings
+from neuralsde.sde.config import Denoiser, NeuralSDEConfig, Sampler
+from neuralsde.training.config import TrainConfig
 
 EXPERIMENTS = {name: recipe() for name, recipe in RECIPES.items()} | comparison()
 
@@ -24,9 +24,11 @@ def test_every_recipe_survives_yaml(name, tmp_path):
 @pytest.mark.parametrize(
     "config",
     [
-        NeuralSDEConfig(tau=0.25, noise=(0.1, 0.2), alpha=True, sampler=Sampler(balance=None, box=None)),
+        NeuralSDEConfig(
+            tau=0.25, noise=(0.1, 0.2), denoiser=Denoiser(alpha=True), sampler=Sampler(balance=None, box=None)
+        ),
         DDIMConfig(prediction="v_prediction", noise=1e-5, net=MLPConfig(dropout=0.5)),
-        TrainConfig(stages=("flow", "denoiser+diffusion"), trackers=("tensorboard",), lr=1e-7, ema=0.0, cpu=True),
+        TrainConfig(trackers=("tensorboard",), lr=1e-7, ema=0.0, cpu=True),
     ],
 )
 def test_tuples_none_and_small_numbers_survive_yaml(config, tmp_path):

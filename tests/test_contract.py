@@ -6,22 +6,24 @@ import torch
 from torch import nn
 
 import neuralsde as nsde
-from neuralsde.baselines.config import DDIMConfig, GaussianConfig, RectifiedFlowConfig
-from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.baselines.config import DDIMConfig, DiffusionSteps, GaussianConfig, Generation, RectifiedFlowConfig
 from neuralsde.models.build import build
-from neuralsde.solvers.noise import Noise
 from neuralsde.models.sequence import SequenceModel
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import Denoiser, NeuralSDEConfig, Sampler
+from neuralsde.solvers.noise import Noise
 from neuralsde.trajectories import Trajectories
 
 NET = MLPConfig(width=16, depth=1)
 DT = 0.5
 CONFIGS = {
     "NeuralSDE-start": lambda **s: NeuralSDEConfig(net=NET, tau="start", **s),
-    "NeuralSDE-uniform": lambda **s: NeuralSDEConfig(net=NET, tau="uniform", noise=0.2, alpha=True, **s),
+    "NeuralSDE-uniform": lambda **s: NeuralSDEConfig(
+        net=NET, tau="uniform", noise=0.2, denoiser=Denoiser(alpha=True), **s
+    ),
     "NeuralSDE-heun": lambda **s: NeuralSDEConfig(net=NET, sampler=Sampler(solver="heun", substeps=2), **s),
-    "DDIM": lambda **s: DDIMConfig(net=NET, num_steps=4, **s),
-    "RectifiedFlow": lambda **s: RectifiedFlowConfig(net=NET, num_steps=4, target="increment", **s),
+    "DDIM": lambda **s: DDIMConfig(net=NET, sampler=DiffusionSteps(num_steps=4), **s),
+    "RectifiedFlow": lambda **s: RectifiedFlowConfig(net=NET, sampler=Generation(num_steps=4), target="increment", **s),
     "GaussianMLP": lambda **s: GaussianConfig(net=NET, **s),
 }
 
@@ -145,14 +147,14 @@ def test_passes_are_counted(kind):
     forward = []
     for name, net in model.nets.items():
         net.register_forward_hook(lambda *_, n=name: forward.append(n))
-    model.sample(pairs[torch.arange(5)].history, [0.0, 0.5, 2.0], num_paths=3)
+    nfe = model.draw(pairs[torch.arange(5)].history, [0.0, 0.5, 2.0], num_paths=3).nfe
     for name in model.nets:
         if name == "diffusion" and kind != "NeuralSDE-start":  # whose derivatives are counted too
-            assert model.nfe[name] == forward.count(name) * (1 + 2)
+            assert nfe[name] == forward.count(name) * (1 + 2)
         else:
-            assert model.nfe.get(name, 0) == forward.count(name)
+            assert nfe.get(name, 0) == forward.count(name)
     if "net" in model.nets:
-        assert model.nfe == {"net": 4 * getattr(model.config, "num_steps", 1)}
+        assert nfe == {"net": 4 * getattr(model.sampler, "num_steps", 1)}
 
 
 def test_nets_see_the_same_time_in_training_and_in_sampling(kind, request):

@@ -8,8 +8,8 @@ import torch
 
 import neuralsde as nsde
 from neuralsde.baselines.config import GaussianConfig
-from neuralsde.nets.config import MLPConfig
 from neuralsde.models.build import build
+from neuralsde.nets.config import MLPConfig
 from neuralsde.solvers.noise import Noise
 from neuralsde.trajectories import Trajectories
 
@@ -77,8 +77,8 @@ def test_steps_it_was_not_trained_with_are_refused():
 def test_long_paths_take_as_many_steps_as_the_data_despite_rounding():
     data = Trajectories.from_arrays(np.zeros((1, 30, 1)) + np.arange(30.0)[:, None], dt=0.01)
     model = build(GaussianConfig(net=NET), data.transitions())
-    model.sample(torch.zeros(1, 1), torch.tensor([0.0, 0.01, 0.1, 1.0, 20.0], dtype=torch.float64))
-    assert model.nfe == {"net": 2_000}
+    done = model.draw(torch.zeros(1, 1), torch.tensor([0.0, 0.01, 0.1, 1.0, 20.0], dtype=torch.float64))
+    assert done.nfe == {"net": 2_000}
 
 
 def test_irregular_steps_are_an_input():

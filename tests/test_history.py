@@ -12,22 +12,23 @@ from torch import nn
 
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
-from neuralsde.baselines.config import DDIMConfig, GaussianConfig, RectifiedFlowConfig
+from neuralsde.baselines.config import DDIMConfig, DiffusionSteps, GaussianConfig, Generation, RectifiedFlowConfig
 from neuralsde.config.tasks import Experiment
-from neuralsde.nets.config import HistoryConfig, MLPConfig
-from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.models.build import build
+from neuralsde.nets.config import HistoryConfig, MLPConfig
 from neuralsde.nets.history import HistoryMLP
-from neuralsde.solvers.noise import Noise
 from neuralsde.recipes import RECIPES
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict
+from neuralsde.sde.config import Denoiser, NeuralSDEConfig
+from neuralsde.solvers.noise import Noise
+from toy_models import fields_of
 
 ENCODERS = ["gru", "transformer"]
 MODELS = {
     "NeuralSDE-start": lambda **s: NeuralSDEConfig(**s),
-    "NeuralSDE-uniform": lambda **s: NeuralSDEConfig(tau="uniform", alpha=True, **s),
-    "DDIM": lambda **s: DDIMConfig(num_steps=4, **s),
-    "RectifiedFlow": lambda **s: RectifiedFlowConfig(num_steps=4, target="increment", **s),
+    "NeuralSDE-uniform": lambda **s: NeuralSDEConfig(tau="uniform", denoiser=Denoiser(alpha=True), **s),
+    "DDIM": lambda **s: DDIMConfig(sampler=DiffusionSteps(num_steps=4), **s),
+    "RectifiedFlow": lambda **s: RectifiedFlowConfig(sampler=Generation(num_steps=4), target="increment", **s),
     "Gaussian": lambda **s: GaussianConfig(**s),
 }
 
@@ -168,7 +169,7 @@ def test_tokens_have_unit_size_whatever_the_density_of_the_data(encoder):
     for dt in (1e-3, 0.1):
         walk = np.sqrt(dt) * rng.standard_normal((50, 200, 2)).cumsum(1)
         data = Trajectories.from_arrays(np.concatenate([walk, np.full_like(walk[..., :1], 7.0)], axis=-1), dt=dt)
-        model = NeuralSDE.for_data(data, history=8, noise=0.0, denoiser=False, net=small(encoder))
+        model = NeuralSDE.for_data(data, history=8, noise=0.0, denoiser=None, net=small(encoder))
         net = model.nets["flow"]
         x = model.scale.states(data.transitions(history=8).spread(2000).history)
         steps, differences = (part.square().mean((0, 1)).sqrt() for part in net.tokens(x).split(3, dim=2)[:2])
@@ -240,13 +241,13 @@ def test_g_dg_is_the_diagonal_of_the_jacobian(encoder, solver):
     model.eval()
 
     def half_g2(newest):
-        return 0.5 * torch.exp(2 * model.log_diffusion(torch.cat([x[:, :-1], newest[:, None]], 1), None))
+        return 0.5 * torch.exp(2 * fields_of(model).log_diffusion(torch.cat([x[:, :-1], newest[:, None]], 1), None))
 
     jacobian = torch.autograd.functional.jacobian(lambda v: half_g2(v).sum(0), x[:, -1])  # (D, B, D)
     expected = torch.stack([jacobian[i, :, i] for i in range(2)], 1)
     unused = Noise(torch.arange(5)).signs  # the exact slope takes no probe
     with torch.no_grad():
-        g_dg = model._g_and_dg(x, None, Sampler(correction="exact"), unused)[1]
+        g_dg = fields_of(model)._g_and_dg(x, None, Sampler(correction="exact"), unused)[1]
     torch.testing.assert_close(g_dg, expected, rtol=1e-4, atol=1e-6)
     paths = model.sample(pairs[torch.arange(5)].history, [0.0, 0.3, 1.0], sampler=Sampler(solver=solver))
     assert torch.isfinite(paths).all()
@@ -331,7 +332,7 @@ def test_it_remembers_what_two_slots_cannot_hold(encoder):
     batch = held_out.transitions(history=8).spread(10**6)
     scores = {}
     for history, net in ((2, MLPConfig(width=32, depth=1)), (8, small(encoder, memory=32, width=32))):
-        model = NeuralSDE.for_data(train, history=history, noise=0.0, denoiser=False, net=net)
+        model = NeuralSDE.for_data(train, history=history, noise=0.0, denoiser=None, net=net)
         nsde.fit(model, train, steps=600, batch_size=256, lr=4e-3, progress=False)
         scores[history] = float(model.log_prob(replace(batch, history=batch.history[:, -history:])).mean())
     entropy = 0.5 * math.log(2 * math.pi * math.e)

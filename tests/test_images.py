@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from neuralsde.baselines.config import GaussianConfig
-from neuralsde.nets.config import ImageConfig
-from neuralsde.sde.config import NeuralSDEConfig, Sampler
-from neuralsde.policy.config import PolicyConfig
 from neuralsde.config.tasks import PushTConfig
 from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.models.build import build
-from neuralsde.nets.images import ImageEncoder, Points, RandomShift
-from neuralsde.solvers.noise import Noise
-from neuralsde.policy.controller import SDEPolicy, action_paths
 from neuralsde.models.evaluation import evaluating, has_dropout
+from neuralsde.nets.config import ImageConfig
+from neuralsde.nets.images import ImageEncoder, Points, RandomShift
+from neuralsde.policy.config import PolicyConfig
+from neuralsde.policy.controller import SDEPolicy, action_paths
+from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.solvers.noise import Noise
 from neuralsde.training.fit import fit
 
 SMALL = ImageConfig(

@@ -12,9 +12,9 @@ from scipy import stats
 import neuralsde as nsde
 from neuralsde import compare
 from neuralsde.config.tasks import KnownSDEConfig
-from neuralsde.sde.config import Sampler
 from neuralsde.models.build import build
 from neuralsde.recipes import known_sdes as recipes
+from neuralsde.sde.config import Sampler
 from neuralsde.tasks import known_sdes
 from neuralsde.tasks.systems import SYSTEMS, bridge_log_prob
 from problems import CoxIngersollRoss, DoubleWell

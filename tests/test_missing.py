@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from neuralsde import NeuralSDE, Trajectories, fit
 from neuralsde.baselines.config import DDIMConfig, GaussianConfig, RectifiedFlowConfig
-from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.models.build import build
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import Denoiser, Euler, Moments, NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
 
 NAN = np.nan
@@ -191,8 +191,8 @@ def test_sensors_that_never_coincide_are_refused_with_a_remedy():
 
 CONFIGS = [
     NeuralSDEConfig(net=TINY),
-    NeuralSDEConfig(net=TINY, flow_loss="nll", alpha=True),
-    NeuralSDEConfig(net=TINY, transition="moments"),
+    NeuralSDEConfig(net=TINY, law=Euler(flow_loss="nll"), denoiser=Denoiser(alpha=True)),
+    NeuralSDEConfig(net=TINY, law=Moments()),
     DDIMConfig(net=TINY, target="increment"),
     RectifiedFlowConfig(net=TINY, target="increment"),
     GaussianConfig(net=TINY),

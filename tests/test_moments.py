@@ -8,12 +8,20 @@ import torch
 from scipy import linalg, stats
 
 import neuralsde as nsde
+from neuralsde.sde.config import Euler, Moments
+from neuralsde.sde.laws.moments import MomentsStep
 from neuralsde.sde.measurement import Measured
-from neuralsde.solvers.gaussian import log_density
+from neuralsde.sde.pairs import Gap
+from neuralsde.sde.propagation import propagate
 from neuralsde.sde.slots import moved
-from neuralsde.sde.laws.moments import propagate
-from neuralsde.moments import step_log_prob
+from neuralsde.solvers.gaussian import log_density
 from neuralsde.tasks.systems import SYSTEMS
+
+
+def log_prob_of(fields, state, step, dt, num_steps, measured=None):
+    """Log density of steps by their moments."""
+    law = MomentsStep(Moments(steps=num_steps), tuple(state.shape[2:]), start=True)
+    return law.log_prob(Gap(state, step, dt, lambda share: None, None), fields, measured)
 
 
 def f64(*values):
@@ -98,7 +106,7 @@ def test_gradients_reach_both_fields():
     def value(a, s):
         fields = lambda x, condition: (-a * x[:, -1] ** 3, s * (1 + x[:, -1] ** 2))  # noqa: E731
         state, step = f64([[0.5, -0.2]], [[1.0, 0.3]]), f64([0.1, 0.2], [-0.3, 0.1])
-        return step_log_prob(fields, lambda share: None, state, step, f64(0.3, 0.1), 2, None, None)
+        return log_prob_of(fields, state, step, f64(0.3, 0.1), 2)
 
     assert torch.autograd.gradcheck(value, (a, s))
 
@@ -110,22 +118,19 @@ def test_measured_pairs_of_a_gaussian_process_have_their_exact_density():
     y, after = 0.8, -0.4
     measured = Measured(f64(r), f64([-y / total]), f64([-1 / total]))
     fields = lambda x, condition: (-x[:, -1], math.sqrt(2) * torch.ones_like(x[:, -1]))  # noqa: E731
-    args = fields, lambda share: None, f64([[[y]]])[0], f64([after - y]), f64(dt)
-    got = step_log_prob(*args, 8, None, measured)
+    got = log_prob_of(fields, f64([[[y]]])[0], f64([after - y]), f64(dt), 8, measured)
     expected = stats.norm(decay * y / total, math.sqrt(total - decay**2 / total)).logpdf(after)
     assert float(got) == pytest.approx(expected, abs=1e-3)
 
 
-def train(dt, *, transition, num_steps=1, problem="ou"):
+def train(dt, *, law, problem="ou"):
     """A model of paths with long gaps, and their system."""
     system = SYSTEMS[problem]()
     rng = np.random.default_rng(0)
     x, times = system.first_states(1000, rng), dt * torch.arange(41.0)[None].expand(1000, -1)
     data = nsde.Trajectories.from_arrays(system.simulate(x, times, rng).numpy(), times[0].numpy())
     net = nsde.MLPConfig(width=48, depth=2)
-    model = nsde.NeuralSDE.for_data(
-        data, noise=0.0, denoiser=False, net=net, transition=transition, transition_steps=num_steps
-    )
+    model = nsde.NeuralSDE.for_data(data, noise=0.0, denoiser=None, net=net, law=law)
     nsde.fit(model, data, steps=500, lr=3e-3, batch_size=512, progress=False)
     return model, system, data
 
@@ -134,8 +139,8 @@ def test_long_gaps_no_longer_bias_what_is_learned():
     """OU with rate times gap 0.5: the Euler density reads 0.79 of the rate, the moments read it right."""
     x = torch.linspace(-1.5, 1.5, 31)[:, None]
     slopes, noises = {}, {}
-    for transition in ("euler", "moments"):
-        model = train(0.5, transition=transition, num_steps=2)[0]
+    for transition, law in (("euler", Euler()), ("moments", Moments(steps=2))):
+        model = train(0.5, law=law)[0]
         f, g = model.fields(x)
         slopes[transition] = -float((f * x).sum() / (x * x).sum())
         noises[transition] = float(g.mean()) / math.sqrt(2)
@@ -167,8 +172,8 @@ def test_the_likelihood_of_gaps_shorter_than_the_slots_are_apart():
     def fields(slots, condition):
         return slots[:, -1] - slots[:, -2], torch.full_like(slots[:, -1], 0.1)
 
-    found = step_log_prob(fields, lambda share: None, state, 1.0 * dt, dt, 4, None, None)
+    found = log_prob_of(fields, state, 1.0 * dt, dt, 4)
     expected = log_density(torch.zeros(1, 1), torch.full((1, 1), 0.01) * dt)
     np.testing.assert_allclose(found, expected, atol=0.3)  # the covariance grows by the newest slot's own share
-    late = step_log_prob(fields, lambda share: None, state, 1.4 * dt, dt, 4, None, None)
+    late = log_prob_of(fields, state, 1.4 * dt, dt, 4)
     assert float(late) < float(found) - 1

@@ -10,11 +10,18 @@ import torch
 
 import neuralsde as nsde
 from neuralsde.baselines.bet import k_means
+from neuralsde.baselines.config import (
+    BETConfig,
+    DDIMConfig,
+    DiffusionSteps,
+    IBCConfig,
+    LSTMGMMConfig,
+    RectifiedFlowConfig,
+)
 from neuralsde.baselines.imitation import draw_index
-from neuralsde.baselines.config import BETConfig, DDIMConfig, IBCConfig, LSTMGMMConfig, RectifiedFlowConfig
-from neuralsde.nets.config import ChunkTransformerConfig, GPTConfig, LSTMConfig, MLPConfig, UNet1DConfig
-from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.models.build import build
+from neuralsde.nets.config import ChunkTransformerConfig, GPTConfig, LSTMConfig, MLPConfig, UNet1DConfig
+from neuralsde.sde.config import Deterministic, NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
 from neuralsde.trajectories import Trajectories
 
@@ -29,7 +36,7 @@ POLICIES = {
 DIFFUSERS = {
     "DDIM-unet": DDIMConfig(net=UNET, normalise="min_max"),
     "DDIM-transformer": DDIMConfig(net=TRANSFORMER, normalise="min_max"),
-    "DDPM-unet": DDIMConfig(net=UNET, normalise="min_max", variant="ddpm", num_steps=100),
+    "DDPM-unet": DDIMConfig(net=UNET, normalise="min_max", sampler=DiffusionSteps(variant="ddpm", num_steps=100)),
     "RF-unet": RectifiedFlowConfig(net=UNET, normalise="min_max"),
     "RF-transformer": RectifiedFlowConfig(net=TRANSFORMER, normalise="min_max"),
 }
@@ -233,7 +240,7 @@ def test_both_ways_are_taken_about_equally_often(name):
 
 def test_plain_behaviour_cloning_gives_the_mean_of_the_chunks():
     pairs = demonstrations((4, 2)).transitions()
-    config = NeuralSDEConfig(net=MLP, diffusion=False, denoiser=False, noise=0.0, tau="start")
+    config = NeuralSDEConfig(net=MLP, law=Deterministic(), denoiser=None, noise=0.0, tau="start")
     model, batch = build(config, pairs), pairs[torch.arange(100)]
     with torch.no_grad():
         error = model.loss(batch, Noise(torch.arange(100)))["flow"]
@@ -241,9 +248,10 @@ def test_plain_behaviour_cloning_gives_the_mean_of_the_chunks():
     assert float(error) == pytest.approx(float(again.square().mean()), rel=1e-4)  # nets start at 0: a regression
     nsde.fit(model, pairs, steps=300, batch_size=128, lr=3e-3, progress=False)
     context = torch.tensor([[5.0, 5.0, 8.0, 5.0]])
-    drawn = model.sample(torch.full((4, 2), 3.0), [0, 1], context=context, num_paths=3, rng=seeded())[0, :, 1]
+    done = model.draw(torch.full((4, 2), 3.0), [0, 1], context=context, num_paths=3, rng=seeded())
+    drawn = done.paths[0, :, 1]
     assert float((drawn - 3).abs().max()) < 0.5  # between the two ways, which are 1.15 away
-    assert torch.equal(drawn[0], drawn[1]) and model.nfe == {"flow": 1}
+    assert torch.equal(drawn[0], drawn[1]) and done.nfe == {"flow": 1}
 
 
 # What every model owes
@@ -265,8 +273,8 @@ def test_passes_are_counted(name):
     model, pairs = make(name)
     batch, passes = pairs[torch.arange(2)], []
     model.nets["net"].register_forward_hook(lambda *_: passes.append(1))
-    model.sample(batch.history, [0, 1], context=batch.context, num_paths=3)
-    assert model.nfe == {"net": PASSES.get(name, 10)} and len(passes) == PASSES.get(name, 10)
+    nfe = model.draw(batch.history, [0, 1], context=batch.context, num_paths=3).nfe
+    assert nfe == {"net": PASSES.get(name, 10)} and len(passes) == PASSES.get(name, 10)
 
 
 @every_model
@@ -354,8 +362,9 @@ def test_energies_of_many_rows_are_taken_in_parts(monkeypatch):
     call = {"context": batch.context, "rng": Noise.draw(seeded(), 7)}
     whole = model.sample(batch.history, [0, 1], **call)
     monkeypatch.setattr("neuralsde.baselines.ibc.MAX_ELEMENTS", 2 * 256 * 32)
-    torch.testing.assert_close(model.sample(batch.history, [0, 1], **call), whole, atol=1e-3, rtol=1e-3)
-    assert model.nfe == {"net": 5}
+    parts = model.draw(batch.history, [0, 1], **call)
+    torch.testing.assert_close(parts.paths, whole, atol=1e-3, rtol=1e-3)
+    assert parts.nfe == {"net": 5}
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralsde import fit
-from neuralsde.nets.config import EncodedConfig, MLPConfig
-from neuralsde.sde.config import NeuralSDEConfig, Sampler
-from neuralsde.policy.config import PolicyConfig
 from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.models.build import build
+from neuralsde.nets.config import EncodedConfig, MLPConfig
+from neuralsde.policy.config import PolicyConfig
 from neuralsde.policy.controller import SDEPolicy, action_paths
+from neuralsde.sde.config import Deterministic, NeuralSDEConfig, Sampler
 from neuralsde.trajectories import Trajectories
 
 QUIET = {"progress": False, "batch_size": 256}
@@ -208,7 +208,7 @@ def test_another_rate_follows_the_same_path():
     """A flow without noise: at twice the rate every second action is nearly the same."""
     demos = demonstrations((40,) * 8)
     config = PolicyConfig(horizon=8, chunk=8, first_action=(0, 1))
-    model = replace(SDE, noise=0.0, diffusion=False, denoiser=False)
+    model = replace(SDE, noise=0.0, law=Deterministic(), denoiser=None)
     data = action_paths(demos, demos.observations["state"], config)
     made = build(model, data.transitions(), seed=0)
     fit(made, data, steps=200, **QUIET)
@@ -368,11 +368,11 @@ def test_a_shared_trunk_takes_one_pass_per_step():
     made = policy(model=replace(SDE, shared=True, sampler=PULLED))
     made.reset([0])
     made.select_action(np.zeros(3))
-    assert made.model.nfe == {"trunk": 2}
+    assert made.nfe == {"trunk": 2}
     apart = policy()
     apart.reset([0])
     apart.select_action(np.zeros(3))
-    assert apart.model.nfe == {"flow": 2, "diffusion": 2, "denoiser": 2}
+    assert apart.nfe == {"flow": 2, "diffusion": 2, "denoiser": 2}
 
 
 def test_the_diffusion_reads_the_features_and_does_not_train_them():
@@ -411,7 +411,7 @@ def test_a_shared_trunk_learns_drift_and_diffusion():
 
 def test_a_shared_trunk_alone_is_refused():
     with pytest.raises(ValueError, match="`shared` takes flow with diffusion or denoiser"):
-        NeuralSDEConfig(shared=True, diffusion=False, denoiser=False)
+        NeuralSDEConfig(shared=True, law=Deterministic(), denoiser=None)
 
 
 def test_an_encoded_context_is_encoded_once_and_anew_when_anything_changes():

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import neuralsde as nsde
-from neuralsde import losses
-from neuralsde.nets.config import EncodedConfig, MLPConfig
-from neuralsde.sde.config import NeuralSDEConfig, Sampler
 from neuralsde.data.transition import Transition
-from toy_models import FixedNoise, constant_model
+from neuralsde.nets.config import EncodedConfig, MLPConfig
+from neuralsde.sde import losses
+from neuralsde.sde.config import Denoiser, Euler, NeuralSDEConfig, Refined, Sampler
+from neuralsde.sde.laws.refined import refiner
+from toy_models import FixedNoise, constant_model, fields_of
 
-REFINED = {"tau": "start", "history": 2, "refiner": True, "denoiser": False}
+REFINED = {"tau": "start", "history": 2, "law": Refined(), "denoiser": None}
 
 
 def model_with(h=0.0, **settings):
@@ -38,9 +39,8 @@ def coin(request):
     model = nsde.NeuralSDE.for_data(
         data,
         history=2,
-        refiner=True,
-        refiner_weight=1.0,
-        denoiser=False,
+        law=Refined(weight=1.0),
+        denoiser=None,
         shared=request.param,
         normalise="none",
         noise=0.0,
@@ -69,18 +69,8 @@ def test_far_residuals_do_not_rule():
     torch.testing.assert_close(found, torch.tensor([losses.FAR**2]))
 
 
-def test_gaussian_steps_leave_nothing_to_learn():
-    """With Gaussian ξ the target is independent of what the refiner sees of it, u = ξ + ε."""
-    rng = torch.Generator().manual_seed(0)
-    xi, eps = torch.randn(2, 100_000, generator=rng)
-    target, u = (xi - eps) / math.sqrt(2), xi + eps
-    assert abs(float(torch.corrcoef(torch.stack([target, u]))[0, 1])) < 0.01
-    assert abs(float(torch.corrcoef(torch.stack([target, u**3]))[0, 1])) < 0.01
-    assert float(target.std()) == pytest.approx(1, abs=0.01)
-
-
 def test_refiner_sees_the_noisy_end_in_the_place_of_the_newest_slot():
-    model = model_with(h=0.25, noise=0.0, refiner_weight=0.5).train()
+    model = model_with(h=0.25, noise=0.0, law=Refined(weight=0.5)).train()
     history, after = torch.tensor([[[0.0, 1.0], [2.0, 3.0]]]), torch.tensor([[2.5, 2.0]])
     batch = Transition(history=history, next=after, dt=torch.tensor([0.5]), time=torch.zeros(1))
     found = model.loss(batch, FixedNoise(1, 0.0, 1.5))
@@ -99,8 +89,8 @@ def test_losses_of_flow_and_diffusion_are_those_without_a_refiner():
         history=torch.randn(3, 2, 2), next=torch.randn(3, 2), dt=torch.full((3,), 0.5), time=torch.zeros(3)
     )
     with_it, without = (
-        constant_model(values={"refiner": 0.3}, **{**REFINED, "refiner": on}).loss(batch, FixedNoise(3, 0.0, 0.7))
-        for on in (True, False)
+        constant_model(values={"refiner": 0.3}, **{**REFINED, "law": law}).loss(batch, FixedNoise(3, 0.0, 0.7))
+        for law in (Refined(), Euler())
     )
     assert with_it.keys() - without.keys() == {"refiner"}
     for name, value in without.items():
@@ -115,7 +105,7 @@ def test_it_learns_the_law_of_a_coin(coin):
     assert abs(float(flow)) < 0.1 and float(g) == pytest.approx(1, abs=0.1)
     u = torch.linspace(-2.5, 2.5, 21)[:, None]
     with torch.no_grad():
-        h = coin.refiner(state.expand(21, 2, 1), None, u)
+        h = refiner(fields_of(coin), state.expand(21, 2, 1), None, u)
     torch.testing.assert_close(h, math.sqrt(2) * (torch.tanh(u) - u / 2), atol=0.12, rtol=0)
 
 
@@ -182,12 +172,9 @@ def test_passes_are_counted():
     model = model_with()
     start = torch.zeros(1, 2, 2)
     times = [0.0, 0.5, 1.0, 1.5]
-    model.sample(start, times, rng=0)
-    assert model.nfe == {"flow": 3, "diffusion": 3, "refiner": 3}
-    model.sample(start, times, sampler=Sampler(refine=False), rng=0)
-    assert model.nfe == {"flow": 3, "diffusion": 3}
-    model.sample(start, times, sampler=Sampler(diffusion=0.0), rng=0)
-    assert model.nfe == {"flow": 3}
+    assert model.draw(start, times).nfe == {"flow": 3, "diffusion": 3, "refiner": 3}
+    assert model.draw(start, times, sampler=Sampler(refine=False)).nfe == {"flow": 3, "diffusion": 3}
+    assert model.draw(start, times, sampler=Sampler(diffusion=0.0)).nfe == {"flow": 3}
 
 
 def test_one_net_is_told_its_passes_apart(coin):
@@ -217,13 +204,12 @@ def test_a_mark_stands_after_context_and_time():
 def test_one_net_takes_two_passes_a_step(coin):
     if not coin.config.shared:
         pytest.skip("of one net")
-    coin.sample(torch.zeros(1, 2, 1), [0.0, 1.0, 2.0], rng=0)
-    assert coin.nfe == {"trunk": 4}
+    assert coin.draw(torch.zeros(1, 2, 1), [0.0, 1.0, 2.0]).nfe == {"trunk": 4}
 
 
 def test_without_the_second_pass_paths_are_those_of_the_plain_model():
     start = torch.zeros(1, 2, 2)
-    plain = constant_model(**{**REFINED, "refiner": False}).eval()
+    plain = constant_model(**{**REFINED, "law": Euler()}).eval()
     expected = plain.sample(start, [0.0, 0.5, 1.0], rng=3)
     torch.testing.assert_close(
         model_with(h=0.7).sample(start, [0.0, 0.5, 1.0], sampler=Sampler(refine=False), rng=3), expected
@@ -254,19 +240,17 @@ def test_saved_and_loaded_it_draws_the_same(coin, tmp_path):
     "settings",
     [
         {"history": 1},
-        {"tau": "uniform", "denoiser": True},
-        {"diffusion": False, "flow_loss": "mse"},
-        {"transition": "moments"},
+        {"tau": "uniform", "denoiser": Denoiser()},
     ],
 )
 def test_what_a_refiner_needs_is_said(settings):
-    with pytest.raises(ValueError, match=r"`refiner` turns .* It needs `diffusion=True`, tau='start'"):
+    with pytest.raises(ValueError, match=r"`Refined` turns .* It needs tau='start'"):
         NeuralSDEConfig(**{**REFINED, **settings})
 
 
 def test_weights_are_positive():
-    with pytest.raises(ValueError, match="refiner_weight"):
-        NeuralSDEConfig(**REFINED, refiner_weight=0.0)
+    with pytest.raises(ValueError, match="`weight` must be positive"):
+        Refined(weight=0.0)
     with pytest.raises(ValueError, match="refine_noise"):
         Sampler(refine_noise=-0.1)
 
@@ -287,9 +271,7 @@ def test_steps_of_another_length_are_refused(times, sampler, words):
 
 
 def test_gaps_of_several_steps_are_walked():
-    model = model_with()
-    model.sample(torch.zeros(1, 2, 2), [0.0, 1.5, 2.0], rng=0)
-    assert model.nfe["refiner"] == 4
+    assert model_with().draw(torch.zeros(1, 2, 2), [0.0, 1.5, 2.0]).nfe["refiner"] == 4
 
 
 def test_irregular_gaps_are_refused_before_training():
@@ -297,4 +279,4 @@ def test_irregular_gaps_are_refused_before_training():
     times = np.cumsum(rng.uniform(0.1, 2, (5, 30)), 1)
     data = nsde.Trajectories.from_arrays(rng.normal(size=(5, 30, 2)), times=times)
     with pytest.raises(ValueError, match="learns steps of one length"):
-        nsde.NeuralSDE.for_data(data, history=2, refiner=True, denoiser=False)
+        nsde.NeuralSDE.for_data(data, history=2, law=Refined(), denoiser=None)

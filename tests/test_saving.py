@@ -15,11 +15,11 @@ from torch import nn
 import neuralsde
 from distributed_fit import problem
 from neuralsde import NeuralSDE, Sampler, load
-from neuralsde.baselines.ddim import DDIM
 from neuralsde.baselines.config import DDIMConfig, GaussianConfig, RectifiedFlowConfig
-from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.baselines.ddim import DDIM
 from neuralsde.models.build import build
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import Denoiser, Deterministic, NeuralSDEConfig
 
 SOURCE = Path(neuralsde.__file__).parent
 PICKLES = "|".join(
@@ -54,8 +54,10 @@ def randomise(model):
 @pytest.mark.parametrize(
     "config",
     [
-        NeuralSDEConfig(tau=0.5, noise=(0.1, 0.2), alpha=True, sampler=Sampler(pull=0.5, substeps=2)),
-        NeuralSDEConfig(diffusion=False, denoiser=False, time_input=True),
+        NeuralSDEConfig(
+            tau=0.5, noise=(0.1, 0.2), denoiser=Denoiser(alpha=True), sampler=Sampler(pull=0.5, substeps=2)
+        ),
+        NeuralSDEConfig(law=Deterministic(), denoiser=None, time_input=True),
         DDIMConfig(net=MLPConfig(width=16, depth=1), target="increment"),
         RectifiedFlowConfig(net=MLPConfig(width=16, depth=1)),
         GaussianConfig(net=MLPConfig(width=16, depth=1)),
@@ -132,7 +134,7 @@ def test_nothing_of_a_bad_file_is_loaded(saved, tmp_path):
         ({"config": {"noize": 1.0}}, r"Unknown key `noize` for NeuralSDEConfig\. Did you mean `noise`"),
         ({"config": {"net": {"width": 8}}}, r"does not fit its config\.json: .* has shape \(.*\), not \("),
         ({"config": {"denoiser": False, "net": {"width": 16, "depth": 1}}}, r"nets\.denoiser\..* is unknown"),
-        ({"config": {"alpha": True, "net": {"width": 16, "depth": 1}}}, r"nets\.alpha\..* is missing"),
+        ({"config": {"denoiser": {"alpha": True}, "net": {"width": 16, "depth": 1}}}, r"nets\.alpha\..* is missing"),
         ({"state_shape": [3]}, r"does not fit its config\.json"),
     ],
 )

@@ -9,7 +9,6 @@ import torch
 from scipy import stats
 
 import neuralsde as nsde
-from neuralsde.nets.config import MLPConfig
 from neuralsde.baselines.config import RectifiedFlowConfig
 from neuralsde.forecast import skill
 from neuralsde.forecast.futures import forecasts, futures
@@ -17,6 +16,7 @@ from neuralsde.forecast.references import climatology, random_walk
 from neuralsde.forecast.report import score_table
 from neuralsde.forecast.skill import evaluate_forecasts, negative_log_likelihood, score_forecasts
 from neuralsde.models.build import build
+from neuralsde.nets.config import MLPConfig
 from toy_models import field_model
 
 DRIFT, DIFFUSION = 0.2, 0.5

@@ -8,11 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from neuralsde.solvers.noise import Noise
 from neuralsde.models.scale import Scale
-from neuralsde.solvers.schemes import SCHEMES, Coefficients, euler
-from neuralsde.solvers.integrate import Diverged, integrate
 from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
+from neuralsde.solvers.integrate import Diverged, integrate
+from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.schemes import SCHEMES, Coefficients, euler
 from problems import GeometricBrownianMotion
 
 ALPHA = 1e-5

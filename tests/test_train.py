@@ -1,5 +1,4 @@
 import copy
-import itertools
 import json
 import math
 import os
@@ -18,11 +17,11 @@ from torch import nn
 
 from distributed_fit import problem
 from neuralsde import NeuralSDE, Trajectories, fit, load
-from neuralsde.training.checkpoints import CheckpointError, Checkpoints
 from neuralsde.nets.config import MLPConfig
-from neuralsde.training.config import TrainConfig
 from neuralsde.solvers.noise import Noise
-from neuralsde.training.fit import Interrupted, NonFiniteLoss, learning_rate, trained_parts
+from neuralsde.training.checkpoints import CheckpointError, Checkpoints
+from neuralsde.training.config import TrainConfig
+from neuralsde.training.fit import Interrupted, NonFiniteLoss, learning_rate
 
 SCRIPT = Path(__file__).with_name("distributed_fit.py")
 QUIET = {"progress": False, "cpu": True, "batch_size": 32}
@@ -103,8 +102,6 @@ def test_learning_rate_by_hand():
     assert {k: learning_rate(config, k) for k in wanted} == pytest.approx(wanted)
     assert learning_rate(config, 99) == pytest.approx(0.02, abs=2e-3)
     assert learning_rate(TrainConfig(steps=10, warmup=0.0, lr=1.0), 0) == 1.0
-    staged = TrainConfig(steps=30, stages=("a", "b", "c"), lr=1.0)
-    assert [learning_rate(staged, k) for k in range(10)] == [learning_rate(staged, k) for k in range(20, 30)]
 
 
 def test_training_lowers_the_losses_and_leaves_the_global_generator_alone(tmp_path):
@@ -124,34 +121,6 @@ def test_same_seed_same_weights_other_seed_other_weights():
     a, b, c = (fit(*problem(dropout=0.2), steps=5, seed=s, **QUIET) for s in (1, 1, 2))
     assert_same_weights(a, b)
     assert not torch.equal(next(a.parameters()), next(c.parameters()))
-
-
-def test_stages_train_only_the_named_parts_in_their_turn():
-    model, data = problem()
-    before = []
-
-    def snapshot(*_):
-        before.append({n: [p.detach().clone() for p in net.parameters()] for n, net in model.nets.items()})
-
-    model.register_forward_pre_hook(snapshot)
-    fit(model, data, steps=9, ema=0.0, weight_decay=0.1, stages=("flow", "denoiser", "diffusion"), **QUIET)
-    snapshot()
-    moved = [
-        [n for n in old if not all(torch.equal(a, b) for a, b in zip(old[n], new[n]))]
-        for old, new in itertools.pairwise(before)
-    ]
-    assert moved == 3 * [["flow"]] + 3 * [["denoiser"]] + 3 * [["diffusion"]]
-
-
-def test_stages_can_join_parts_and_unknown_parts_stop_at_once():
-    config = TrainConfig(steps=4, stages=("flow", "diffusion+denoiser"))
-    assert trained_parts(config, 3, ["flow", "diffusion", "denoiser"]) == ["diffusion", "denoiser"]
-    model, data = problem()
-    calls = []
-    model.register_forward_pre_hook(lambda *_: calls.append(1))
-    with pytest.raises(ValueError, match=r"`stages` names 'difusion', but this model trains \['flow', 'diffusion'"):
-        fit(model, data, steps=100, stages=("flow", "difusion"), **QUIET)
-    assert len(calls) == 1
 
 
 def test_bf16_trains_and_does_not_stick_to_the_model():
@@ -467,7 +436,7 @@ def test_noise_on_the_context_flattens_what_depends_on_it():
     data = Trajectories.from_arrays(states, [0.0, 1.0], context=context)
     slopes = []
     for noise in (0.0, 1.0):
-        model = NeuralSDE.for_data(data, tau="start", noise=0.0, denoiser=False, net=MLPConfig(width=32, depth=1))
+        model = NeuralSDE.for_data(data, tau="start", noise=0.0, denoiser=None, net=MLPConfig(width=32, depth=1))
         fit(model, data, steps=300, lr=3e-3, context_noise=noise, **QUIET)
         low, high = (float(model.fields([[0.0]], context=[[c]])[0]) for c in (-0.5, 0.5))
         slopes.append(high - low)

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from neuralsde import fit
+from neuralsde.baselines.config import Generation, PFIConfig, RectifiedFlowConfig
+from neuralsde.models.build import build, load
 from neuralsde.nets.config import MLPConfig, UViTConfig
-from neuralsde.sde.config import NeuralSDEConfig
-from neuralsde.baselines.config import PFIConfig, RectifiedFlowConfig
-from neuralsde.models.build import build
-from neuralsde.models.build import load
 from neuralsde.nets.uvit import UViT
+from neuralsde.sde.config import Deterministic, NeuralSDEConfig
 from neuralsde.trajectories import Trajectories
 
 SMALL = UViTConfig(width=32, depth=3)
@@ -105,9 +104,9 @@ def test_bad_shapes():
     "config",
     [
         NeuralSDEConfig(net=SMALL, history=2, shared=True, noise=0.05),
-        NeuralSDEConfig(net=SMALL, history=2, diffusion=False, denoiser=False, noise=0.0),
-        RectifiedFlowConfig(net=SMALL, history=2, target="increment", num_steps=2),
-        PFIConfig(net=SMALL, history=2, num_steps=2),
+        NeuralSDEConfig(net=SMALL, history=2, law=Deterministic(), denoiser=None, noise=0.0),
+        RectifiedFlowConfig(net=SMALL, history=2, target="increment", sampler=Generation(num_steps=2)),
+        PFIConfig(net=SMALL, history=2, sampler=Generation(num_steps=2)),
     ],
     ids=["NSDE", "regression", "flow matching", "PFI"],
 )
@@ -133,7 +132,8 @@ def test_pfi_has_the_law_of_the_increment():
     """y ~ N(m, v) given: the exact drift is linear, and the process ends with that mean and variance."""
     states = np.random.default_rng(0).normal(size=(4, 300, 1)).cumsum(1)
     model = build(
-        PFIConfig(net=MLPConfig(width=8, depth=1), num_steps=400), Trajectories.from_arrays(states).transitions()
+        PFIConfig(net=MLPConfig(width=8, depth=1), sampler=Generation(num_steps=400)),
+        Trajectories.from_arrays(states).transitions(),
     )
     mean, var, eps = 0.7, 0.5, model.config.epsilon
 

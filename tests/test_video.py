@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.config.video import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
-from neuralsde.nets.config import ConvConfig, MLPConfig, UViTConfig
-from neuralsde.config.tasks import Experiment
-from neuralsde.sde.config import NeuralSDEConfig
-from neuralsde.training.config import TrainConfig
 from neuralsde.config.collisions import CollisionsConfig
+from neuralsde.config.tasks import Experiment
+from neuralsde.config.video import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
 from neuralsde.experiment import run
 from neuralsde.models.build import load
+from neuralsde.nets.config import ConvConfig, MLPConfig, UViTConfig
 from neuralsde.recipes import RECIPES
+from neuralsde.sde.config import Deterministic, NeuralSDEConfig
 from neuralsde.tasks import clips, video
+from neuralsde.training.config import TrainConfig
 
 CLIPS = ClipsConfig(
     length=6, num_workers=1, collisions=CollisionsConfig(size=16, num_train=24, num_validation=8, num_test=8, samples=1)
@@ -101,7 +101,7 @@ def test_the_true_frames_between_are_those_that_are_scored(autoencoder, monkeypa
     from neuralsde.models.build import build
 
     setting = task(autoencoder[0])
-    config = NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, diffusion=False, denoiser=False, noise=0.0)
+    config = NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, law=Deterministic(), denoiser=None, noise=0.0)
     model = build(config, video.data(setting).transitions(history=3))
     truth = video._truth(CLIPS, "test", 6, 3, 2, setting.autoencoder)
     fine = replace(CLIPS, length=11, collisions=replace(CLIPS.collisions, fps=10.24))
@@ -158,7 +158,7 @@ def test_latents_keep_the_true_times(autoencoder):
 def test_a_future_begins_at_the_last_known_frame(autoencoder):
     """A flow of 0 and no noise: every predicted frame is the last known one, whatever the decoder blurs."""
     setting = task(autoencoder[0])
-    config = NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, diffusion=False, denoiser=False, noise=0.0)
+    config = NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, law=Deterministic(), denoiser=None, noise=0.0)
     from neuralsde.models.build import build
 
     model = build(config, video.data(setting).transitions(history=3))  # nets give 0 at first
@@ -174,7 +174,7 @@ def test_smooth_futures_go_through_those_of_the_training_rate(autoencoder):
     from neuralsde.models.build import build
 
     model = build(
-        NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, tau="start", denoiser=False, noise=0.0),
+        NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, tau="start", denoiser=None, noise=0.0),
         video.data(task(autoencoder[0])).transitions(history=3),
     )
     net = load(autoencoder[0])

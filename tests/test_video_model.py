@@ -10,15 +10,14 @@ import pytest
 import torch
 
 from neuralsde.cli.video_films import Film, longest, windows
-from neuralsde.video.autoencoder_config import AutoencoderConfig
-from neuralsde.nets.config import ConvConfig, UViTConfig
-from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.data.videos.decode import FrameSettings
-from neuralsde.models.build import build
-from neuralsde.models.build import load
+from neuralsde.models.build import build, load
+from neuralsde.nets.config import ConvConfig, UViTConfig
 from neuralsde.nets.tiny import TinyDecoder, TinyEncoder
+from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.taef2 import FILES, pretrained
 from neuralsde.trajectories import Trajectories
+from neuralsde.video.autoencoder_config import AutoencoderConfig
 from neuralsde.video_model import Footage, VideoModel, load_video_model, save_video_model
 from neuralsde.video_pictures import GIVEN, film, film_in_true_time, strip, strip_over_time
 

@@ -3,13 +3,13 @@
 import torch
 from torch import nn
 
-from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.config import NeuralSDEConfig
-from neuralsde.sde.model import NeuralSDE
-from neuralsde.nets.mlp import MLP
-from neuralsde.solvers.noise import Noise
-from neuralsde.models.scale import Scale
 from neuralsde.data.transition import Transition
+from neuralsde.models.scale import Scale
+from neuralsde.nets.config import MLPConfig
+from neuralsde.nets.mlp import MLP
+from neuralsde.sde.config import Denoiser, Deterministic, Euler, NeuralSDEConfig
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.solvers.noise import Noise
 
 
 class Constant(nn.Module):
@@ -42,7 +42,7 @@ def constant_model(shape=(2,), dt_ref=0.5, values=None, **settings):
     """Nets that are constants, and units that are not 1."""
     config = NeuralSDEConfig(**{"tau": "uniform", "noise": 0.1, **settings})
     values = {"flow": 0.3, "diffusion": 0.2, "denoiser": -0.4, "alpha": 0.1, "refiner": 0.0} | (values or {})
-    nets = {n: Constant(v, shape) for n, v in values.items() if n == "flow" or getattr(config, n)}
+    nets = {n: Constant(values[n], shape) for n in config.parts}
     scale = Scale(shape)
     scale.mean.copy_(torch.linspace(1, 2, scale.mean.numel()).reshape(shape))
     scale.std.copy_(torch.linspace(0.5, 3, scale.mean.numel()).reshape(shape))
@@ -66,9 +66,8 @@ def mlp_model(shape=(2,), dropout=None, **settings):
     """Nets with weights that are not 0, so that everything depends on everything it can depend on."""
     config = NeuralSDEConfig(**{"tau": "uniform", "noise": 0.1, **settings})
     torch.manual_seed(0)
-    names = ["flow"] + [n for n in ("diffusion", "denoiser", "alpha") if getattr(config, n)]
     nets = {}
-    for n in names:
+    for n in config.parts:
         net = MLPConfig(width=16, depth=2, dropout=0.5 if n == dropout else 0.0)
         nets[n] = MLP(net, shape, history=config.history)
         nn.init.normal_(nets[n].outward.weight, std=0.3)
@@ -77,6 +76,11 @@ def mlp_model(shape=(2,), dropout=None, **settings):
     model.sizes.high.fill_(1.0)
     model.sizes.typical.fill_(-2.0)
     return model
+
+
+def fields_of(model):
+    """The learned fields, as one call sees them."""
+    return model._fields()
 
 
 class Field(nn.Module):
@@ -92,12 +96,13 @@ class Field(nn.Module):
 
 def field_model(shape=(1,), dt_ref=1.0, context_size=0, log_g=None, low=-8.0, high=2.0, **fields):
     """Nets given as functions, in units of std 1 and `dt_ref`; `log_g` is the value of log g itself."""
-    settings = {k: fields.pop(k) for k in ("tau", "noise", "time_input", "alpha", "history") if k in fields}
+    settings = {k: fields.pop(k) for k in ("tau", "noise", "time_input", "history") if k in fields}
     if log_g is not None:
         # Undo the bounds: a net of logit(share) * width / 4 gives the log g whose share of the width that is.
         width = high - low
         fields["diffusion"] = lambda x, c: torch.logit((log_g(x, c) - low) / width) * width / 4
-    config = NeuralSDEConfig(diffusion=log_g is not None, denoiser="denoiser" in fields, **settings)
+    law, denoiser = Deterministic() if log_g is None else Euler(), Denoiser() if "denoiser" in fields else None
+    config = NeuralSDEConfig(law=law, denoiser=denoiser, **settings)
     scale = Scale(shape, context_size)
     scale.dt_ref.fill_(dt_ref)
     scale.low.fill_(-5.0)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.baselines.config import GaussianConfig
-from neuralsde.nets.config import MLPConfig
-from neuralsde.models.config import ModelConfig
-from neuralsde.sde.config import NeuralSDEConfig
-from neuralsde.training.config import TrainConfig
 from neuralsde.models.build import build
-from neuralsde.solvers.noise import Noise
+from neuralsde.models.config import ModelConfig
 from neuralsde.models.sequence import SequenceModel
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.solvers.noise import Noise
+from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.trajectories import Trajectories
 from peers.prior import READING, Clock, LatentModel, Windows, build_prior, train
@@ -149,7 +149,7 @@ Build = Callable[[Trajectories, Shape], Contender]
 def neural_sde(data: Trajectories, shape: Shape) -> Contender:
     """Ours: the likelihood of the whole step from its start."""
     net = replace(NET, width=shape.width)
-    config = NeuralSDEConfig(tau="start", noise=0.0, denoiser=False, net=net, **READING)
+    config = NeuralSDEConfig(tau="start", noise=0.0, denoiser=None, net=net, **READING)
     return Pairs(config, data, seed=shape.seed, batch=shape.batch or 0)
 
 

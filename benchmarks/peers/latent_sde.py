@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.model import NeuralSDE
 from neuralsde.nets.mlp import MLP
+from neuralsde.sde.model import NeuralSDE
 from peers.prior import LatentModel
 
 SOLVERS: dict[str, dict[str, Any]] = {

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.config import NeuralSDEConfig, Sampler
-from neuralsde.training.config import TrainConfig
-from neuralsde.sde.model import NeuralSDE
 from neuralsde.models.build import build
+from neuralsde.nets.config import MLPConfig
 from neuralsde.nets.mlp import MLP
+from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import Average, learning_rate
 from neuralsde.trajectories import Trajectories
 
@@ -48,7 +48,7 @@ class Elementwise(nn.Module):
 
 def build_prior(data: Trajectories, net: MLPConfig) -> NeuralSDE:
     """The SDE in data space, and how its density and its paths are read."""
-    config = NeuralSDEConfig(tau="start", noise=0.0, denoiser=False, net=net, **READING)
+    config = NeuralSDEConfig(tau="start", noise=0.0, denoiser=None, net=net, **READING)
     small = MLPConfig(width=max(4, net.width // 2), depth=1)
     nets = {"flow": MLP(net, data.shape), "diffusion": Elementwise(small, data.shape[0])}
     return build(config, data.transitions(), nets=nets)  # type: ignore[return-value]
