@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import neuralsde as nsde
-from neuralsde.experiment import provenance, write_results
+from neuralsde.experiments.run import provenance, write_results
 from neuralsde.noise import Noise
 
 

@@ -9,11 +9,11 @@ import sys
 import torch
 
 import neuralsde as nsde
-from neuralsde import plots
-from neuralsde.config import KnownSDEConfig
+from neuralsde.experiments.config import KnownSDEConfig
+from neuralsde.experiments.recipes import known_sdes as recipes
+from neuralsde.experiments.tasks import known_sdes
 from neuralsde.models import build
-from neuralsde.recipes import known_sdes as recipes
-from neuralsde.tasks import known_sdes
+from neuralsde.plots import paths as plots
 
 
 def main(figure="known_sde.png", system="cir", num_transitions=100_000, steps=800):

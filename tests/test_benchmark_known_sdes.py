@@ -18,8 +18,9 @@ from peers.contenders import METHODS, Shape, matched
 from peers.prior import LatentModel, Windows, build_prior
 from peers.sde_matching import NAMES, Matching, load_notebook
 
-from neuralsde.config import KnownSDEConfig, MLPConfig
-from neuralsde.tasks import known_sdes
+from neuralsde.config import MLPConfig
+from neuralsde.experiments.config import KnownSDEConfig
+from neuralsde.experiments.tasks import known_sdes
 
 TORCHSDE = ("torchsde_bptt", "torchsde_adjoint", "torchsde_reversible")
 

@@ -3,18 +3,10 @@ from dataclasses import asdict, replace
 import pytest
 import yaml
 
-from neuralsde.config import (
-    BranchingConfig,
-    DDIMConfig,
-    Experiment,
-    MLPConfig,
-    NeuralSDEConfig,
-    RectifiedFlowConfig,
-    Sampler,
-    TrainConfig,
-)
-from neuralsde.recipes import RECIPES
-from neuralsde.recipes.branching import comparison
+from neuralsde.config import DDIMConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig, Sampler, TrainConfig
+from neuralsde.experiments.config import BranchingConfig, Experiment
+from neuralsde.experiments.recipes.branching import comparison
+from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict, with_settings
 
 EXPERIMENTS = {name: recipe() for name, recipe in RECIPES.items()} | comparison()

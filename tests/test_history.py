@@ -12,19 +12,12 @@ from torch import nn
 
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
-from neuralsde.config import (
-    DDIMConfig,
-    Experiment,
-    GaussianConfig,
-    HistoryConfig,
-    MLPConfig,
-    NeuralSDEConfig,
-    RectifiedFlowConfig,
-)
+from neuralsde.config import DDIMConfig, GaussianConfig, HistoryConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.models import build
 from neuralsde.nets import HistoryMLP
 from neuralsde.noise import Noise
-from neuralsde.recipes import RECIPES
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict
 
 ENCODERS = ["gru", "transformer"]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.config import GaussianConfig, ImageConfig, NeuralSDEConfig, PolicyConfig, PushTConfig, Sampler
+from neuralsde.config import GaussianConfig, ImageConfig, NeuralSDEConfig, PolicyConfig, Sampler
 from neuralsde.data.demonstrations import Demonstrations
+from neuralsde.experiments.config import PushTConfig
 from neuralsde.models import build
 from neuralsde.nets.images import ImageEncoder, Points, RandomShift
 from neuralsde.noise import Noise
@@ -232,7 +233,7 @@ def test_a_policy_of_images_is_saved_and_loaded(np_rng, tmp_path):
 @pytest.fixture
 def sim():
     pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
-    from neuralsde.tasks import pusht_sim
+    from neuralsde.experiments.pusht import sim as pusht_sim
 
     return pusht_sim
 
@@ -270,7 +271,8 @@ def recording(tmp_path, sim):
 
 
 def test_demonstrations_are_rendered_once(recording, sim, monkeypatch):
-    from neuralsde.tasks import pusht, pusht_images
+    from neuralsde.experiments.pusht import images as pusht_images
+    from neuralsde.experiments.tasks import pusht
 
     calls, render = [], sim.render_states
     monkeypatch.setattr(pusht_images, "render_states", lambda *args: calls.append(1) or render(*args))
@@ -292,7 +294,7 @@ def test_demonstrations_are_rendered_once(recording, sim, monkeypatch):
 
 
 def test_without_a_place_to_keep_images_they_are_rendered_anyway(recording, sim, monkeypatch):
-    from neuralsde.tasks import pusht_images
+    from neuralsde.experiments.pusht import images as pusht_images
 
     def full(*_, **__):
         raise OSError("No space left on device")
@@ -310,9 +312,9 @@ def test_an_image_is_no_state_to_move_on():
 
 
 def test_episodes_of_an_untrained_policy_are_the_same_in_any_process(recording, sim, tmp_path):
-    from neuralsde.config import Variant
-    from neuralsde.tasks import pusht
-    from neuralsde.tasks.pusht_rollout import Conditions, roll_out
+    from neuralsde.experiments.config import Variant
+    from neuralsde.experiments.pusht.rollout import Conditions, roll_out
+    from neuralsde.experiments.tasks import pusht
 
     config = PushTConfig(data=str(recording), observation="image")
     model = build(replace(SDE, net=TINY), pusht.data(config).transitions(), seed=0)

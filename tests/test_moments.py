@@ -8,8 +8,8 @@ import torch
 from scipy import linalg, stats
 
 import neuralsde as nsde
+from neuralsde.experiments.tasks.systems import SYSTEMS
 from neuralsde.moments import Measured, log_density, moved, propagate, step_log_prob
-from neuralsde.tasks.systems import SYSTEMS
 
 
 def f64(*values):

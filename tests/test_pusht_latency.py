@@ -20,8 +20,8 @@ from neuralsde.config import (
     MLPConfig,
     UNet1DConfig,
 )
+from neuralsde.experiments.recipes.pusht import comparison
 from neuralsde.policy import SDEPolicy
-from neuralsde.recipes.pusht import comparison
 
 SMALL = {
     MLPConfig: MLPConfig(width=8, depth=1),

@@ -11,7 +11,6 @@ import torch
 from neuralsde.config import (
     ClipsConfig,
     ConvConfig,
-    Experiment,
     FramesConfig,
     MLPConfig,
     NeuralSDEConfig,
@@ -21,9 +20,10 @@ from neuralsde.config import (
     VideoVariant,
 )
 from neuralsde.config.collisions import CollisionsConfig
-from neuralsde.experiment import run
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes.registry import RECIPES
+from neuralsde.experiments.run import run
 from neuralsde.models import load
-from neuralsde.recipes import RECIPES
 from neuralsde.tasks import clips, video
 
 CLIPS = ClipsConfig(

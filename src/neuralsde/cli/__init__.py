@@ -19,8 +19,8 @@ from neuralsde.cli.fit import Fit
 from neuralsde.cli.forecast import Forecast, refuse_videos
 from neuralsde.cli.options import given, refuse
 from neuralsde.cli.sample import Sample
-from neuralsde.config import Experiment
-from neuralsde.recipes import COMPARISONS, RECIPES
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES
 from neuralsde.records import RunError, load_yaml, to_dict
 
 OVERVIEW = """\
@@ -100,8 +100,8 @@ class Compare:
     def _compare(self, rows: dict[str, Experiment], output: Path) -> None:
         import json
 
-        from neuralsde.compare import compare
-        from neuralsde.result_tables import TABLES
+        from neuralsde.experiments.compare import compare
+        from neuralsde.experiments.result_tables import TABLES
 
         def here(experiment: Experiment) -> Experiment:
             data = None if self.data is None else str(self.data)
@@ -130,10 +130,10 @@ class Plot:
 
     def run(self) -> None:
         """Draw and save."""
-        from neuralsde import plots
-        from neuralsde.demo.branching import panel
-        from neuralsde.experiment import load_run
-        from neuralsde.tasks import branching
+        from neuralsde.experiments.demos.branching import panel
+        from neuralsde.experiments.run import load_run
+        from neuralsde.experiments.tasks import branching
+        from neuralsde.plots import paths as plots
 
         if self.num_paths < 1:
             raise ValueError(f"`--num-paths` must be at least 1. Got {self.num_paths}.")
@@ -192,7 +192,7 @@ def _train(arguments: list[str]) -> None:
         return
     import json
 
-    from neuralsde.experiment import run
+    from neuralsde.experiments.run import run
 
     results = run(args.experiment, args.output, resume=args.resume).results
     print(json.dumps(results, indent=1))

@@ -64,7 +64,7 @@ class Evaluate(TableOptions):
             self._score_table(self.data)
 
     def _score_run(self) -> None:
-        from neuralsde.experiment import evaluate, load_run
+        from neuralsde.experiments.run import evaluate, load_run
 
         refuse_videos(self.model)
         if Series.load(self.model) is not None:
@@ -80,7 +80,7 @@ class Evaluate(TableOptions):
         print(json.dumps(evaluate(model, dataclasses.replace(experiment, task=task, train=train))[0], indent=1))
 
     def _score_table(self, file: Path) -> None:
-        from neuralsde.experiment import provenance, write_results
+        from neuralsde.experiments.run import provenance, write_results
         from neuralsde.files import writable_folder
         from neuralsde.forecast.futures import forecasts
         from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts

@@ -36,29 +36,17 @@ from neuralsde.config.nets import (
     UViTConfig,
 )
 from neuralsde.config.policy import PolicyConfig
-from neuralsde.config.tasks import (
-    ROBUSTNESS,
-    BranchingConfig,
-    Experiment,
-    KnownSDEConfig,
-    PushTConfig,
-    TaskConfig,
-    Variant,
-)
 from neuralsde.config.train import TrainConfig
 from neuralsde.config.video import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
 
 __all__ = [
-    "ROBUSTNESS",
     "AutoencoderConfig",
     "BETConfig",
-    "BranchingConfig",
     "ChunkTransformerConfig",
     "ClipsConfig",
     "ConvConfig",
     "DDIMConfig",
     "EncodedConfig",
-    "Experiment",
     "FramesConfig",
     "GPTConfig",
     "GaussianConfig",
@@ -66,7 +54,6 @@ __all__ = [
     "IBCConfig",
     "ImageConfig",
     "ImitationConfig",
-    "KnownSDEConfig",
     "LSTMConfig",
     "LSTMGMMConfig",
     "MLPConfig",
@@ -78,15 +65,12 @@ __all__ = [
     "Normalise",
     "PFIConfig",
     "PolicyConfig",
-    "PushTConfig",
     "RectifiedFlowConfig",
     "Sampler",
-    "TaskConfig",
     "TinyConfig",
     "TrainConfig",
     "UNet1DConfig",
     "UViTConfig",
-    "Variant",
     "VideoConfig",
     "VideoVariant",
 ]

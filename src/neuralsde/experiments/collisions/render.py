@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from neuralsde.config.collisions import SIZES
-from neuralsde.tasks import collisions_camera as camera
-from neuralsde.tasks.collisions_physics import HALF_SIDE, HEIGHTS, RADIUS
+from neuralsde.experiments.collisions import camera
+from neuralsde.experiments.collisions.physics import HALF_SIDE, HEIGHTS, RADIUS
 
 Vector = tuple[Tensor, Tensor, Tensor]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from neuralsde.config.collisions import CollisionsConfig
-from neuralsde.demo.page import image, page
-from neuralsde.experiment import provenance, write_results
+from neuralsde.experiments.collisions.clips import clips
+from neuralsde.experiments.collisions.physics import simulate
+from neuralsde.experiments.demos.page import image, page
+from neuralsde.experiments.run import provenance, write_results
 from neuralsde.files import writable_folder
-from neuralsde.tasks.collisions import clips
-from neuralsde.tasks.collisions_physics import simulate
 from neuralsde.video_model import Footage, VideoModel, video_folder
 from neuralsde.video_pictures import film_in_true_time, save_picture, strip, strip_over_time
 from neuralsde.videos import write_video

@@ -9,16 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from neuralsde.config import (
-    BranchingConfig,
-    DDIMConfig,
-    Experiment,
-    MLPConfig,
-    NeuralSDEConfig,
-    RectifiedFlowConfig,
-    Sampler,
-    TrainConfig,
-)
+from neuralsde.config import DDIMConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig, Sampler, TrainConfig
+from neuralsde.experiments.config import BranchingConfig, Experiment
 
 NOISE = 0.02
 """Input noise in units of the data's scale (about 2 length units): 0.04 length units, the same for every method."""

@@ -1,4 +1,4 @@
-"""Figures: arrays in, Figure out."""
+"""Figures of paths, forecasts and fields: arrays in, Figure out."""
 
 from __future__ import annotations
 

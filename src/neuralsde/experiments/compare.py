@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from neuralsde.config import Experiment
-from neuralsde.experiment import provenance, run, write_results
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.run import provenance, run, write_results
 from neuralsde.files import writable_folder
 from neuralsde.metrics.forecast import student_t
 from neuralsde.records import from_dict, to_dict

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from neuralsde.experiments.pusht.sim import IMAGE_SIZE, render_states
 from neuralsde.files import replacing
-from neuralsde.tasks.pusht_sim import IMAGE_SIZE, render_states
 
 _AT_ONCE = 50
 

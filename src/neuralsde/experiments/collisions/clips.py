@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from neuralsde.config.collisions import CollisionsConfig, Split
-from neuralsde.tasks.collisions_physics import Scenes, simulate
-from neuralsde.tasks.collisions_render import Renderer
+from neuralsde.experiments.collisions.physics import Scenes, simulate
+from neuralsde.experiments.collisions.render import Renderer
 
 VERSION = 1
 """To be raised with a change after which a seed gives other frames: clips and latents that were kept are then made anew."""

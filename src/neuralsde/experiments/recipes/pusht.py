@@ -11,12 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from neuralsde.config import (
-    ROBUSTNESS,
     BETConfig,
     ChunkTransformerConfig,
     DDIMConfig,
     EncodedConfig,
-    Experiment,
     GPTConfig,
     IBCConfig,
     ImageConfig,
@@ -24,13 +22,12 @@ from neuralsde.config import (
     MLPConfig,
     NeuralSDEConfig,
     PolicyConfig,
-    PushTConfig,
     RectifiedFlowConfig,
     Sampler,
     TrainConfig,
     UNet1DConfig,
-    Variant,
 )
+from neuralsde.experiments.config import ROBUSTNESS, Experiment, PushTConfig, Variant
 
 REPORTED = 100_000
 """First seed of the episodes that are reported."""

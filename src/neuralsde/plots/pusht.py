@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neuralsde.plots import INK, TRUTH, _figure
+from neuralsde.plots.paths import INK, TRUTH, _figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neuralsde.metrics.power_law import fit_power_law
-from neuralsde.plots import BRANCH_COLOURS, INK, TRUTH, _figure
+from neuralsde.plots.paths import BRANCH_COLOURS, INK, TRUTH, _figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

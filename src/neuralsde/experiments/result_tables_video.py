@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from neuralsde.recipes import video as recipes
+from neuralsde.experiments.recipes import video as recipes
 
 ABSENT = "not measured"
 MANY = 3

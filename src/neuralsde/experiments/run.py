@@ -17,12 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.config import BranchingConfig, Experiment, FramesConfig, KnownSDEConfig, PushTConfig, VideoConfig
+from neuralsde.config import FramesConfig, VideoConfig
+from neuralsde.experiments.config import BranchingConfig, Experiment, KnownSDEConfig, PushTConfig
+from neuralsde.experiments.tasks import branching, known_sdes, pusht
 from neuralsde.files import replacing, writable_folder
 from neuralsde.models import build, load
 from neuralsde.records import save_yaml, to_dict
 from neuralsde.sequence import SequenceModel
-from neuralsde.tasks import branching, frames, known_sdes, pusht, video
+from neuralsde.tasks import frames, video
 from neuralsde.train import fit
 from neuralsde.video_model import save_video_model
 

@@ -17,8 +17,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 from tqdm import tqdm
 
+from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind, PushT, coverage, observe
 from neuralsde.metrics.imitation import SUCCESS
-from neuralsde.tasks.pusht_sim import OBSERVATION_SIZE, SIZE, ObservationKind, PushT, coverage, observe
 
 _NOISE, _PUSH = 1, 2  # streams of an episode: default_rng([seed, stream])
 _NUM_DIRECTIONS = 16

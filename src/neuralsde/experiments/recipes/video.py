@@ -13,7 +13,6 @@ from neuralsde.config import (
     AutoencoderConfig,
     ClipsConfig,
     ConvConfig,
-    Experiment,
     FramesConfig,
     NeuralSDEConfig,
     PFIConfig,
@@ -25,6 +24,7 @@ from neuralsde.config import (
     VideoVariant,
 )
 from neuralsde.config.collisions import CollisionsConfig
+from neuralsde.experiments.config import Experiment
 
 CONTEXT = 4
 NOISE = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from neuralsde import result_tables_video as video
+from neuralsde.experiments import result_tables_video as video
 from neuralsde.metrics.imitation import wilson
 
 
@@ -102,7 +102,7 @@ def pusht(values: Mapping[str, Any]) -> str:
 
 def _pusht_rows(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The summaries of all rows, by label; each variant of a policy that is no harder world is a row of its own."""
-    from neuralsde.recipes.pusht import comparison
+    from neuralsde.experiments.recipes.pusht import comparison
 
     planned = {label: [v.name for v in row.task.variants] for label, row in comparison().items()}
     worlds, rows = _worlds(), {}
@@ -117,7 +117,7 @@ def _pusht_rows(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _worlds() -> list[str]:
-    from neuralsde.config import ROBUSTNESS
+    from neuralsde.experiments.config import ROBUSTNESS
 
     return [variant.name for variant in ROBUSTNESS]
 
@@ -163,7 +163,7 @@ def pusht_methods(values: Mapping[str, Any]) -> str:
 
 def pusht_robustness(values: Mapping[str, Any]) -> str:
     """Harder worlds: the methods that were run in them side by side, without any retraining."""
-    from neuralsde.recipes.pusht import comparison
+    from neuralsde.experiments.recipes.pusht import comparison
 
     worlds = _worlds()
     planned = [label for label, row in comparison().items() if any(v.name in worlds for v in row.task.variants)]

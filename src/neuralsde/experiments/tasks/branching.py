@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from neuralsde.config import BranchingConfig, Sampler
+from neuralsde.config import Sampler
+from neuralsde.experiments.config import BranchingConfig
 from neuralsde.metrics.trajectory import crossing, distance_to_segments, shares
 from neuralsde.sequence import SequenceModel
 from neuralsde.trajectories import Trajectories

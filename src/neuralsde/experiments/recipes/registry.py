@@ -1,11 +1,11 @@
-"""Experiments by name. A recipe is a short function that returns an `Experiment`; variants change a few fields."""
+"""Experiments by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from neuralsde.config import Experiment
-from neuralsde.recipes import branching, known_sdes, pusht, video
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes import branching, known_sdes, pusht, video
 
 RECIPES: dict[str, Callable[[], Experiment]] = {
     "branching": branching.neural_sde,

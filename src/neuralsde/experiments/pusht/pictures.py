@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neuralsde.plots_pusht import PushPanel, push_grid
-from neuralsde.tasks.pusht_rollout import Conditions, Episode
-from neuralsde.tasks.pusht_sim import GOAL, PushT, coverage, outline
+from neuralsde.experiments.pusht.rollout import Conditions, Episode
+from neuralsde.experiments.pusht.sim import GOAL, PushT, coverage, outline
+from neuralsde.plots.pusht import PushPanel, push_grid
 from neuralsde.videos import write_video
 
 if TYPE_CHECKING:

@@ -15,11 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralsde.config import KnownSDEConfig, Sampler
+from neuralsde.config import Sampler
+from neuralsde.experiments.config import KnownSDEConfig
+from neuralsde.experiments.tasks.systems import SYSTEMS, System
 from neuralsde.metrics.forecast import energy_distance, interval_coverage, mean_ci, wasserstein_1d
 from neuralsde.moments import log_density, propagate
 from neuralsde.sequence import SequenceModel, Transition
-from neuralsde.tasks.systems import SYSTEMS, System
 from neuralsde.trajectories import Trajectories
 
 HELD_OUT = 1_000_000

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from neuralsde.config.collisions import MOST_OBJECTS
-from neuralsde.tasks.collisions_camera import CORNERS, OUTWARD, on_ground, outside
+from neuralsde.experiments.collisions.camera import CORNERS, OUTWARD, on_ground, outside
 
 SHAPES = ("sphere", "cube", "cylinder")
 COLOURS = ("gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow")

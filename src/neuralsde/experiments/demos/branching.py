@@ -12,14 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde import compare, plots, result_tables
-from neuralsde.config import BranchingConfig, Sampler
-from neuralsde.demo.page import image, page, table
-from neuralsde.experiment import load_run, provenance, write_results
+from neuralsde.config import Sampler
+from neuralsde.experiments import compare, result_tables
+from neuralsde.experiments.config import BranchingConfig
+from neuralsde.experiments.demos.page import image, page, table
+from neuralsde.experiments.recipes import branching as recipes
+from neuralsde.experiments.run import load_run, provenance, write_results
+from neuralsde.experiments.tasks import branching
 from neuralsde.files import writable_folder
 from neuralsde.method import NeuralSDE
-from neuralsde.recipes import branching as recipes
-from neuralsde.tasks import branching
+from neuralsde.plots import paths as plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
