@@ -79,7 +79,7 @@ def run(job: Job) -> list[dict[str, Any]]:
     """Train and score: one row per mark."""
     torch.set_num_threads(1)
     config = replace(TASKS[job.task], num_transitions=job.transitions)
-    data = known_sdes.data(config, job.seed)
+    data = known_sdes.KnownSDETask(config).data(job.seed)
     method, clock = METHODS[job.method], CLOCKS[job.clock]
     shape = matched(job.method, data, Shape(0, 0, seed=job.seed, checkout=job.checkout))
     rows = []

@@ -66,12 +66,12 @@ def checkout(tmp_path):
 
 @pytest.fixture(scope="module")
 def data():
-    return known_sdes.data(KnownSDEConfig(system="ou", num_transitions=2_000))
+    return known_sdes.KnownSDETask(KnownSDEConfig(system="ou", num_transitions=2_000)).data()
 
 
 @pytest.mark.parametrize("dim", [1, 3])
 def test_all_methods_have_as_many_parameters(dim, checkout):
-    data = known_sdes.data(KnownSDEConfig(system={1: "ou", 3: "lorenz"}[dim], num_transitions=600))
+    data = known_sdes.KnownSDETask(KnownSDEConfig(system={1: "ou", 3: "lorenz"}[dim], num_transitions=600)).data()
     sizes = {}
     for name, method in METHODS.items():
         shape = matched(name, data, Shape(0, 0, checkout=checkout))

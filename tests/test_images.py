@@ -278,19 +278,19 @@ def test_demonstrations_are_rendered_once(recording, sim, monkeypatch):
     monkeypatch.setattr(pusht_images, "render_states", lambda *args: calls.append(1) or render(*args))
     config = PushTConfig(data=str(recording), observation="image")
     states = np.load(recording)["state"]
-    data = pusht.data(config)
+    data = pusht.PushTTask(config).data()
     assert data.context.dtype == torch.float16 and data.context.shape == (8, 27650)
     np.testing.assert_array_equal(data.context[:, 2:].numpy(), sim.observe(states, "image")[:, 2:])
     np.testing.assert_allclose(data.context[:, :2].numpy(), states[:, :2], atol=0.13)
     kept = recording.with_name("pusht_images.npz")
     assert len(calls) == 1 and sorted(p.name for p in recording.parent.iterdir()) == ["pusht.npz", kept.name]
-    few = pusht.data(replace(config, num_demonstrations=1))
+    few = pusht.PushTTask(replace(config, num_demonstrations=1)).data()
     assert len(calls) == 1 and torch.equal(few.context, data.context[:4])
     # Other states, or half a file: rendered anew
     pusht_images.demonstration_images(recording, states + 1)
     assert len(calls) == 2
     kept.write_bytes(kept.read_bytes()[:1000])
-    assert torch.equal(pusht.data(config).context, data.context) and len(calls) == 3
+    assert torch.equal(pusht.PushTTask(config).data().context, data.context) and len(calls) == 3
 
 
 def test_without_a_place_to_keep_images_they_are_rendered_anyway(recording, sim, monkeypatch):
@@ -317,9 +317,9 @@ def test_episodes_of_an_untrained_policy_are_the_same_in_any_process(recording, 
     from neuralsde.experiments.tasks import pusht
 
     config = PushTConfig(data=str(recording), observation="image")
-    model = build(replace(SDE, net=TINY), pusht.data(config).transitions(), seed=0)
+    model = build(replace(SDE, net=TINY), pusht.PushTTask(config).data().transitions(), seed=0)
     torch.nn.init.normal_(model.nets["trunk"].outward.weight, std=0.02, generator=torch.Generator().manual_seed(0))
-    pusht.policy(model, config).save_pretrained(tmp_path / "policy")
+    pusht.PushTTask(config).policy(model).save_pretrained(tmp_path / "policy")
     make = functools.partial(pusht.act_as, str(tmp_path / "policy"), Variant(name=""))
     hard = Conditions(seconds=1.0, noise=0.01)
     call = {"observe_kind": "image", "conditions": hard, "batch_size": 1}

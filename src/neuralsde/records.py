@@ -8,7 +8,7 @@ import re
 import types
 import typing
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
@@ -51,7 +51,22 @@ def _check_keys(cls: Any, values: Any, where: str) -> None:
 
 
 class Choice:
-    """Base of dataclasses that are chosen from several: their record carries the class name under `kind`."""
+    """Base of dataclasses that are chosen from several: their record carries the class name under `kind`.
+
+    A class that names the `usual` of its subclasses leaves the choice open: a field of its type takes any subclass, one that
+    a user defines included.
+    """
+
+    kinds: ClassVar[dict[str, type]] = {}
+    """Of an open choice: its subclasses by name."""
+    usual: ClassVar[str | None] = None
+    """Of an open choice: what a record without a kind means."""
+
+    def __init_subclass__(cls, usual: str | None = None) -> None:
+        if usual is not None:
+            cls.kinds, cls.usual = {}, usual
+        elif cls.usual is not None:
+            cls.kinds[cls.__name__] = cls
 
 
 def to_dict(config: Any) -> Any:
@@ -69,6 +84,8 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
     if get_origin(cls) in (Union, types.UnionType):
         return _from_union(cls, values, where)
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
+        if issubclass(cls, Choice) and cls.usual is not None and cls.__name__ not in cls.kinds:
+            return _from_kind(cls.kinds, values, where, cls.usual)
         check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {values!r}.")
         values = {k: v for k, v in values.items() if k != "kind"}
         hints = typing.get_type_hints(cls)
@@ -96,14 +113,20 @@ def _required(f: dataclasses.Field[Any]) -> bool:
     return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
 
 
+def _from_kind(kinds: dict[str, type], values: Any, where: str, usual: str) -> Any:
+    """Build the class that a record names; records from before there was a choice mean the usual one."""
+    check(isinstance(values, dict), f"`{where}` must be a mapping. Got {values!r}.")
+    kind = values.get("kind", usual)
+    check(kind in kinds, f"`{where}.kind` must be one of {sorted(kinds)}. Got {kind!r}.")
+    return from_dict(kinds[kind], values, where)
+
+
 def _from_union(cls: Any, values: Any, where: str) -> Any:
     options = get_args(cls)
     if isinstance(values, dict):
         kinds: dict[Any, Any] = {o.__name__: o for o in options if isinstance(o, type) and dataclasses.is_dataclass(o)}
         if len(kinds) > 1:
-            kind = values.get("kind", next(iter(kinds)))  # records from before there was a choice mean the first
-            check(kind in kinds, f"`{where}.kind` must be one of {sorted(kinds)}. Got {kind!r}.")
-            return from_dict(kinds[kind], values, where)
+            return _from_kind(kinds, values, where, next(iter(kinds)))
     if values is None and type(None) in options:
         return None
     for option in options:

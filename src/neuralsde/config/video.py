@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from neuralsde.config.collisions import CollisionsConfig
-from neuralsde.records import Choice, check, check_choices
+from neuralsde.config.task import TaskConfig
+from neuralsde.records import check, check_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class ClipsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FramesConfig(Choice):
+class FramesConfig(TaskConfig):
     """Single frames of clips, for an autoencoder."""
 
     clips: ClipsConfig = field(default_factory=ClipsConfig)
@@ -46,8 +47,6 @@ class FramesConfig(Choice):
     """Frames to learn from, at most."""
     num_test: int = 1_024
     """Frames of the test part that are scored."""
-    lag: float | None = None
-    """Frames are learned one by one."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -94,7 +93,7 @@ class VideoVariant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VideoConfig(Choice):
+class VideoConfig(TaskConfig):
     """The next frames of clips, learned in the latents of a frozen autoencoder (the paper's Section 4.3)."""
 
     clips: ClipsConfig = field(default_factory=ClipsConfig)
@@ -111,8 +110,6 @@ class VideoConfig(Choice):
     """Futures drawn of each."""
     variants: tuple[VideoVariant, ...] = ()
     """Scored too, with the same weights."""
-    lag: float | None = None
-    """Transitions go from one frame to the next."""
 
     def __post_init__(self) -> None:
         check_choices(self)

@@ -11,17 +11,19 @@ import math
 import multiprocessing
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes.registry import rows_of
+from neuralsde.experiments.result_tables import TABLES
 from neuralsde.experiments.run import provenance, run, write_results
 from neuralsde.files import writable_folder
 from neuralsde.metrics.forecast import student_t
-from neuralsde.records import from_dict, to_dict
+from neuralsde.records import from_dict, to_dict, with_settings
 
 COUNTS = ("num_paths", "num_forecasts", "num_episodes", "num_clips", "num_frames", "parameters")
 """Scores that are sizes, the same for every seed."""
@@ -56,13 +58,13 @@ def compare(
     num_seeds: int,
     num_workers: int,
     fresh: bool = False,
-    here: Callable[[Experiment], Experiment] = lambda experiment: experiment,
+    local: Mapping[str, Any] | None = None,
     runs_in: Path | None = None,
 ) -> dict[str, Any]:
     """Run every row with seeds 0 … num_seeds - 1 and write all scores and their summary to `output`.
 
-    `here` puts in what belongs to this machine, such as the place of the data: it is run with, and not recorded. Each run
-    leaves its model in a folder of its own in `runs_in`, if given.
+    `local` are settings of the tasks that belong to this machine, such as the place of the data: runs take them, the file does
+    not record them. Each run leaves its model in a folder of its own in `runs_in`, if given.
     """
     writable_folder(output.parent)
     runs: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else []
@@ -80,8 +82,8 @@ def compare(
     runs = [r for r in runs if (r["label"], r["seed"]) not in stale]
     source = provenance()
     asked = {(label, e.train.seed): e for label, e, _ in jobs}
-    local = [(label, here(e), folder) for label, e, folder in jobs]
-    for k, (label, ran, scores) in enumerate(run_all(local, num_workers), 1):
+    placed = [(label, _with_task(e, local or {}), folder) for label, e, folder in jobs]
+    for k, (label, ran, scores) in enumerate(run_all(placed, num_workers), 1):
         experiment = asked[label, ran.train.seed]
         print(f"[{k}/{len(jobs)}] {label}, seed {experiment.train.seed}: {scores['train_seconds']:.0f} s", flush=True)
         runs.append(
@@ -96,6 +98,31 @@ def compare(
         runs.sort(key=lambda r: (order.index(r["label"]), r["seed"]))
         write_results(output, _summary(runs, order))
     return _summary(runs, order)
+
+
+def compare_methods(
+    task: str,
+    output: Path | None = None,
+    *,
+    only: Collection[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> str:
+    """Run the rows of a task's comparison (`only` those with these texts in their names) and give the table of all results.
+
+    `settings` change the tasks of the rows; `options` are those of `compare`. By default the file is results/TASK.json.
+    """
+    output = output or Path("results") / f"{task.replace('-', '_')}.json"
+    rows = {label: _with_task(row, settings or {}) for label, row in rows_of(task, only).items()}
+    values = compare(rows, output, **options)
+    times = output.with_name(f"{output.stem}_latency.json")  # of benchmarks/pusht_latency.py
+    if times.is_file():
+        values["latency"] = json.loads(times.read_text(encoding="utf-8"))
+    return TABLES[task](values)
+
+
+def _with_task(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
+    return replace(experiment, task=with_settings(experiment.task, dict(settings)))
 
 
 def folder_name(label: str, seed: int) -> str:

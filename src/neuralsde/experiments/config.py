@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal
 
 from neuralsde.config.models import ModelConfig
 from neuralsde.config.policy import PolicyConfig
+from neuralsde.config.task import TaskConfig
 from neuralsde.config.train import TrainConfig
-from neuralsde.config.video import FramesConfig, VideoConfig
-from neuralsde.records import Choice, check, check_choices
+from neuralsde.config.video import VideoConfig
+from neuralsde.records import check, check_choices
 
 
 @dataclass(frozen=True, kw_only=True)
-class BranchingConfig(Choice):
+class BranchingConfig(TaskConfig):
     """Two-dimensional paths that run straight, then fork (the paper's Section 4.1)."""
 
     density: int = 1
@@ -37,7 +38,7 @@ class BranchingConfig(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownSDEConfig(Choice):
+class KnownSDEConfig(TaskConfig):
     """Paths of an SDE whose truth is known, observed as asked."""
 
     system: Literal["ou", "ou10", "gbm", "cir", "double_well", "van_der_pol", "lorenz", "noise_branching"] = "ou"
@@ -52,8 +53,6 @@ class KnownSDEConfig(Choice):
     """Share of the entries that are not observed."""
     measurement: float = 0.0
     """Standard deviation of the measurement noise, in units of the mean size of a step's noise, g sqrt(dt)."""
-    lag: float | tuple[float, ...] | None = None
-    """Physical time between the two states of a transition; None is one observation."""
     num_forecasts: int = 5_000
     """Held-out paths that are forecast for the coverage of the bands."""
     reference: bool = False
@@ -105,7 +104,7 @@ ROBUSTNESS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PushTConfig(Choice):
+class PushTConfig(TaskConfig):
     """Imitation of the Push-T demonstrations, scored in simulation (the paper's Section 4.2)."""
 
     data: str = "data/pusht.npz"
@@ -126,8 +125,6 @@ class PushTConfig(Choice):
     """Processes that simulate."""
     variants: tuple[Variant, ...] = ()
     """Scored too, with the same seeds."""
-    lag: float | None = None
-    """Transitions go from one action to the next."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -139,9 +136,9 @@ class PushTConfig(Choice):
 
 
 if TYPE_CHECKING:
-    TaskConfig = Any  # which one it is, only its recipe and its task know
+    OneTask = Any  # which one it is, only its recipe and its task know
 else:
-    TaskConfig = Union[BranchingConfig, KnownSDEConfig, PushTConfig, FramesConfig, VideoConfig]
+    OneTask = TaskConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +147,7 @@ class Experiment:
 
     name: str
     """Name of the recipe."""
-    task: TaskConfig
+    task: OneTask
     """The data and how it is scored."""
     model: ModelConfig
     """The model."""

@@ -19,6 +19,7 @@ from neuralsde.experiments.demos.page import image, page, table
 from neuralsde.experiments.recipes import branching as recipes
 from neuralsde.experiments.run import load_run, provenance, write_results
 from neuralsde.experiments.tasks import branching
+from neuralsde.experiments.tasks.branching import panel
 from neuralsde.files import writable_folder
 from neuralsde.method import NeuralSDE
 from neuralsde.plots import paths as plots
@@ -35,11 +36,6 @@ ABLATION: dict[str, Sampler | None] = {
     "Flow + diffusion + denoiser": None,
 }
 """The paper's four panels as sampler settings of one trained model; None is the model's own."""
-
-
-def panel(paths: Tensor, task: BranchingConfig) -> plots.PathPanel:
-    """Paths with the branches they end on."""
-    return plots.PathPanel(paths.numpy(), branching.branch_of(paths, task).numpy(), branching.truth(task).numpy())
 
 
 def ablation_figure(model: NeuralSDE, task: BranchingConfig, paths: Tensor, *, seed: int) -> Figure:

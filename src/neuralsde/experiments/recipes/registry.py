@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import branching, known_sdes, pusht, video
@@ -50,3 +50,17 @@ COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
     "video-people": video.people_comparison,
 }
 """All rows of a results table, by the task's name."""
+
+
+def summaries() -> dict[str, str]:
+    """What each recipe is, in a line."""
+    return {name: (recipe.__doc__ or "").strip().splitlines()[0] for name, recipe in RECIPES.items()}
+
+
+def rows_of(comparison: str, only: Collection[str] = ()) -> dict[str, Experiment]:
+    """The rows of a comparison, or those whose name contains one of these texts."""
+    rows = COMPARISONS[comparison]()
+    chosen = {k: v for k, v in rows.items() if not only or any(text in k for text in only)}
+    if not chosen:
+        raise ValueError(f"No row contains {' or '.join(only)!r}. Rows: {'; '.join(rows)}.")
+    return chosen

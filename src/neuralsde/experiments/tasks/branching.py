@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -16,9 +16,14 @@ from torch import Tensor
 
 from neuralsde.config import Sampler
 from neuralsde.experiments.config import BranchingConfig
+from neuralsde.experiments.task import Scores, Task
 from neuralsde.metrics.trajectory import crossing, distance_to_segments, shares
+from neuralsde.plots.paths import PathPanel, path_grid
 from neuralsde.sequence import SequenceModel
 from neuralsde.trajectories import Trajectories
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SPEED, FORK_TIME, END_TIME = 0.1, 45.0, 100.0
 FORK = (SPEED * FORK_TIME, 0.0)
@@ -47,11 +52,6 @@ def truth(config: BranchingConfig) -> Float[Tensor, "K T 2"]:
     after = SPEED * (t - FORK_TIME).clamp(min=0)
     x = SPEED * t.clamp(max=FORK_TIME) + after * angle.cos()
     return torch.stack([x, after * angle.sin()], dim=-1)
-
-
-def data(config: BranchingConfig, seed: int = 0) -> Trajectories:
-    """The training paths: the same for every seed."""
-    return Trajectories.from_arrays(truth(config).repeat(config.paths_per_branch, 1, 1), times(config))
 
 
 def draw(
@@ -116,10 +116,25 @@ def evaluate(paths: Float[Tensor, "N T 2"], config: BranchingConfig) -> dict[str
     }
 
 
-def assess(model: SequenceModel, config: BranchingConfig, *, seed: int = 0) -> tuple[dict[str, Any], Tensor]:
-    """The scores of a model with what they cost, and the paths that were scored."""
-    began = time.perf_counter()
-    paths = draw(model, config, seed=seed)
-    seconds = time.perf_counter() - began
-    counts = {"num_paths": len(paths), "network_passes": sum(model.nfe.values()), "sample_seconds": round(seconds, 2)}
-    return evaluate(paths, config) | counts, paths
+def panel(paths: Float[Tensor, "N T 2"], config: BranchingConfig) -> PathPanel:
+    """Paths with the branches they end on, to be drawn."""
+    return PathPanel(paths.numpy(), branch_of(paths, config).numpy(), truth(config).numpy())
+
+
+class BranchingTask(Task[BranchingConfig]):
+    """The training paths, the same for every seed, and the scores of sampled ones with what they cost."""
+
+    def data(self, seed: int = 0) -> Trajectories:
+        copies = truth(self.config).repeat(self.config.paths_per_branch, 1, 1)
+        return Trajectories.from_arrays(copies, times(self.config))
+
+    def score(self, model: SequenceModel, seed: int = 0) -> Scores:
+        began = time.perf_counter()
+        paths = draw(model, self.config, seed=seed)
+        seconds = round(time.perf_counter() - began, 2)
+        counts = {"num_paths": len(paths), "network_passes": sum(model.nfe.values()), "sample_seconds": seconds}
+        return Scores(evaluate(paths, self.config) | counts, paths)
+
+    def plot(self, model: SequenceModel, *, title: str, num_paths: int, seed: int = 0) -> Figure:
+        paths = draw(model, self.config, num_paths=num_paths, seed=seed)
+        return path_grid({f"density {self.config.density}": {title: panel(paths, self.config)}})

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from neuralsde.config import Sampler
 from neuralsde.experiments.config import KnownSDEConfig
+from neuralsde.experiments.task import Scores, Task
 from neuralsde.experiments.tasks.systems import SYSTEMS, System
 from neuralsde.metrics.forecast import energy_distance, interval_coverage, mean_ci, wasserstein_1d
 from neuralsde.moments import log_density, propagate
@@ -50,20 +51,6 @@ def _stamps(num_paths: int, num_steps: int, config: KnownSDEConfig, rng: np.rand
         gaps = np.exp(share * rng.random((num_paths, num_steps))) * mean * share / (config.gap_ratio - 1)
     times = np.concatenate([np.zeros((num_paths, 1)), gaps.cumsum(1)], axis=1)
     return torch.from_numpy(times)
-
-
-def data(config: KnownSDEConfig, seed: int = 0) -> Trajectories:
-    """The training paths."""
-    truth, rng = system(config), np.random.default_rng(seed)
-    num_paths = max(1, round(config.num_transitions / truth.path_steps))
-    times = _stamps(num_paths, math.ceil(config.num_transitions / num_paths), config, rng)
-    states = truth.simulate(truth.first_states(num_paths, rng), times, rng)
-    if config.measurement > 0:
-        size = config.measurement * truth.diffusion(states.flatten(0, 1)).mean(0) * math.sqrt(config.dt or truth.dt)
-        states = states + size * torch.from_numpy(rng.standard_normal(tuple(states.shape)))
-    if config.missing > 0:
-        states = states.where(torch.from_numpy(rng.random(tuple(states.shape)) >= config.missing), math.nan)
-    return Trajectories.from_arrays(list(states.numpy()), list(times.numpy()), missing=config.missing > 0)
 
 
 def _held_out(
@@ -194,14 +181,29 @@ def parametric(paths: Trajectories, config: KnownSDEConfig, *, seed: int = 0) ->
     return {f"parametric_{name}": error for name, error in _errors(truth, states, f, g).items()}
 
 
-def assess(model: SequenceModel, config: KnownSDEConfig, *, seed: int = 0) -> tuple[dict[str, Any], None]:
-    """All scores of a model: fields, likelihood, laws, coverage."""
-    scores = {
-        **field_errors(model, config, seed),
-        **({} if config.measurement else excess_nll(model, config, seed)),  # of true pairs, which are then not seen
-        **laws(model, config, model.sampler, seed),
-        **coverage(model, config, model.sampler, seed),
-    }
-    if config.reference:
-        scores |= parametric(data(config, seed), config, seed=seed)
-    return scores, None
+class KnownSDETask(Task[KnownSDEConfig]):
+    """Simulated paths, and the scores of a model: fields, likelihood, laws, coverage."""
+
+    def data(self, seed: int = 0) -> Trajectories:
+        config, truth, rng = self.config, system(self.config), np.random.default_rng(seed)
+        num_paths = max(1, round(config.num_transitions / truth.path_steps))
+        times = _stamps(num_paths, math.ceil(config.num_transitions / num_paths), config, rng)
+        states = truth.simulate(truth.first_states(num_paths, rng), times, rng)
+        if config.measurement > 0:
+            size = config.measurement * truth.diffusion(states.flatten(0, 1)).mean(0) * math.sqrt(config.dt or truth.dt)
+            states = states + size * torch.from_numpy(rng.standard_normal(tuple(states.shape)))
+        if config.missing > 0:
+            states = states.where(torch.from_numpy(rng.random(tuple(states.shape)) >= config.missing), math.nan)
+        return Trajectories.from_arrays(list(states.numpy()), list(times.numpy()), missing=config.missing > 0)
+
+    def score(self, model: SequenceModel, seed: int = 0) -> Scores:
+        config = self.config
+        scores = {
+            **field_errors(model, config, seed),
+            **({} if config.measurement else excess_nll(model, config, seed)),  # of true pairs, which are then not seen
+            **laws(model, config, model.sampler, seed),
+            **coverage(model, config, model.sampler, seed),
+        }
+        if config.reference:
+            scores |= parametric(self.data(seed), config, seed=seed)
+        return Scores(scores)

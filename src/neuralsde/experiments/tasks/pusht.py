@@ -21,6 +21,7 @@ from neuralsde.experiments.config import PushTConfig, Variant
 from neuralsde.experiments.pusht.images import demonstration_images
 from neuralsde.experiments.pusht.rollout import Conditions, Rollout, roll_out
 from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind, mirrored, observe, with_images
+from neuralsde.experiments.task import Scores, Task
 from neuralsde.metrics.imitation import summary
 from neuralsde.policy import SDEPolicy, action_paths
 from neuralsde.records import RunError
@@ -34,43 +35,6 @@ DT = 0.1
 @cache
 def _read(path: str) -> Demonstrations:
     return read_demonstrations(path, observations=["state"], dt=DT)
-
-
-def demonstrations(config: PushTConfig) -> Demonstrations:
-    """The recorded episodes, and their mirror images if asked for."""
-    if not Path(config.data).exists():
-        raise ValueError(f"{config.data} does not exist. `nsde data pusht` makes it; --task.data names another place.")
-    demos = _read(str(config.data))
-    if config.num_demonstrations is not None:
-        if config.num_demonstrations > len(demos):
-            raise ValueError(
-                f"There are {len(demos)} demonstrations. Got num_demonstrations={config.num_demonstrations}."
-            )
-        demos = demos.take(range(config.num_demonstrations))
-    if not config.mirror:
-        return demos
-    state = mirrored(demos.observations["state"]).astype(np.float32)
-    return demos.with_more(replace(demos, observations={"state": state}, actions=SIZE - demos.actions[:, ::-1]))
-
-
-def data(config: PushTConfig, seed: int = 0) -> Trajectories:
-    """Paths of actions with what was seen before them; images in half precision, which has room for bytes and quarter pixels."""
-    demos = demonstrations(config)
-    states = demos.observations["state"]
-    if config.observation == "image":
-        images = demonstration_images(config.data, _read(str(config.data)).observations["state"])
-        if config.mirror:
-            images = images[: len(states) // 2]
-            images = np.concatenate([images, images[:, ::-1, ::-1].swapaxes(1, 2)])
-        return action_paths(demos, with_images(states, images[: len(states)], np.float16), config.policy)
-    return action_paths(demos, observe(states, config.observation), config.policy)
-
-
-def policy(model: SequenceModel, config: PushTConfig) -> SDEPolicy:
-    """The model as a controller."""
-    limits = ([0.0, 0.0], [float(SIZE), float(SIZE)])
-    demos = demonstrations(config)
-    return SDEPolicy.for_demonstrations(model, config.policy, demos, limits=limits, observation=config.observation)
 
 
 def evaluate(
@@ -121,20 +85,60 @@ def act_as(folder: str, variant: Variant, device: str = "cpu") -> SDEPolicy:
     return loaded
 
 
-def assess(model: SequenceModel, config: PushTConfig, *, seed: int = 0) -> tuple[dict[str, Any], None]:
-    """Score and success over the seeds of the config, as the policy is and as its variants, on the model's device."""
-    seeds = range(config.first_seed, config.first_seed + config.num_episodes)
-    scores: dict[str, Any] = {"num_episodes": len(seeds), "parameters": sum(p.numel() for p in model.parameters())}
-    with tempfile.TemporaryDirectory() as folder:
-        policy(model, config).save_pretrained(folder)
-        for variant in (Variant(name=""), *config.variants):
-            device = str(model.scale.mean.device)
-            rollout = evaluate(folder, seeds, variant=variant, num_workers=config.num_workers, device=device)
-            if rollout.failures:
-                lost = sum(len(failure.seeds) for failure in rollout.failures)
-                raise RunError(f"{lost} of {len(seeds)} episodes were lost. {rollout.failures[0].message}")
-            found, prefix = summary(rollout.episodes), f"{variant.name}: " if variant.name else ""
-            for key in ("score", "success", "final_coverage"):
-                scores[f"{prefix}{key}"] = found[key]["mean"]
-            scores[f"{prefix}score_half_width"] = found["score"]["ci95"]
-    return scores, None
+class PushTTask(Task[PushTConfig]):
+    """Demonstrations to imitate, and the scores of the policy in simulation."""
+
+    def demonstrations(self) -> Demonstrations:
+        """The recorded episodes, and their mirror images if asked for."""
+        file, num = self.config.data, self.config.num_demonstrations
+        if not Path(file).exists():
+            raise ValueError(f"{file} does not exist. `nsde data pusht` makes it; --task.data names another place.")
+        demos = _read(str(file))
+        if num is not None:
+            if num > len(demos):
+                raise ValueError(f"There are {len(demos)} demonstrations. Got num_demonstrations={num}.")
+            demos = demos.take(range(num))
+        if not self.config.mirror:
+            return demos
+        state = mirrored(demos.observations["state"]).astype(np.float32)
+        return demos.with_more(replace(demos, observations={"state": state}, actions=SIZE - demos.actions[:, ::-1]))
+
+    def data(self, seed: int = 0) -> Trajectories:
+        """Paths of actions with what was seen before; images in half precision, which has room for bytes and quarter pixels."""
+        config, demos = self.config, self.demonstrations()
+        states = demos.observations["state"]
+        if config.observation != "image":
+            return action_paths(demos, observe(states, config.observation), config.policy)
+        images = demonstration_images(config.data, _read(str(config.data)).observations["state"])
+        if config.mirror:
+            images = images[: len(states) // 2]
+            images = np.concatenate([images, images[:, ::-1, ::-1].swapaxes(1, 2)])
+        return action_paths(demos, with_images(states, images[: len(states)], np.float16), config.policy)
+
+    def policy(self, model: SequenceModel) -> SDEPolicy:
+        """The model as a controller."""
+        limits = ([0.0, 0.0], [float(SIZE), float(SIZE)])
+        kind = self.config.observation
+        demos = self.demonstrations()
+        return SDEPolicy.for_demonstrations(model, self.config.policy, demos, limits=limits, observation=kind)
+
+    def save(self, model: SequenceModel, folder: Path) -> None:
+        self.policy(model).save_pretrained(folder)
+
+    def score(self, model: SequenceModel, seed: int = 0) -> Scores:
+        """Score and success over the seeds of the config, as the policy is and as its variants, on the model's device."""
+        config, device = self.config, str(model.scale.mean.device)
+        seeds = range(config.first_seed, config.first_seed + config.num_episodes)
+        scores: dict[str, Any] = {"num_episodes": len(seeds), "parameters": sum(p.numel() for p in model.parameters())}
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(model, Path(folder))
+            for variant in (Variant(name=""), *config.variants):
+                rollout = evaluate(folder, seeds, variant=variant, num_workers=config.num_workers, device=device)
+                if rollout.failures:
+                    lost = sum(len(failure.seeds) for failure in rollout.failures)
+                    raise RunError(f"{lost} of {len(seeds)} episodes were lost. {rollout.failures[0].message}")
+                found, prefix = summary(rollout.episodes), f"{variant.name}: " if variant.name else ""
+                for key in ("score", "success", "final_coverage"):
+                    scores[f"{prefix}{key}"] = found[key]["mean"]
+                scores[f"{prefix}score_half_width"] = found["score"]["ci95"]
+        return Scores(scores)
