@@ -1,4 +1,4 @@
-"""Settings of models, training and experiments: frozen dataclasses, and their YAML record.
+"""Settings of models, nets, training and policies: frozen dataclasses, and their YAML record.
 
 Dataclasses are the one description of a run: Python builds them, the command line is made from them, a run folder
 records them as YAML and repeats from that record. This module imports no torch, so that help and dry runs are instant.

@@ -83,5 +83,5 @@ def task_for(config: TaskConfig) -> Task[Any]:
     found = TASKS[kind]
     if isinstance(found, str):
         module, name = found.split(":")
-        found = vars(import_module(module))[name]
+        found = getattr(import_module(module), name)
     return found(config)
