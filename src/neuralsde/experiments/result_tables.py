@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from neuralsde.experiments import result_tables_video as video
+from neuralsde.experiments.config import ROBUSTNESS
+from neuralsde.experiments.recipes.pusht import comparison
 from neuralsde.metrics.imitation import wilson
+
+WORLDS = [variant.name for variant in ROBUSTNESS]
 
 
 def branching(values: Mapping[str, Any]) -> str:
@@ -102,24 +106,16 @@ def pusht(values: Mapping[str, Any]) -> str:
 
 def _pusht_rows(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The summaries of all rows, by label; each variant of a policy that is no harder world is a row of its own."""
-    from neuralsde.experiments.recipes.pusht import comparison
-
     planned = {label: [v.name for v in row.task.variants] for label, row in comparison().items()}
-    worlds, rows = _worlds(), {}
+    rows = {}
     for label in dict.fromkeys([*planned, *values["summary"]]):
         row = values["summary"].get(label) or {}
         rows[label] = row
         measured = [key.removesuffix(": score") for key in row if key.endswith(": score")]
         for name in dict.fromkeys([*planned.get(label, []), *measured]):
-            if name not in worlds:
+            if name not in WORLDS:
                 rows[f"{label}, {name}"] = _variant(row, name)
     return rows
-
-
-def _worlds() -> list[str]:
-    from neuralsde.experiments.config import ROBUSTNESS
-
-    return [variant.name for variant in ROBUSTNESS]
 
 
 def _variant(row: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -163,16 +159,13 @@ def pusht_methods(values: Mapping[str, Any]) -> str:
 
 def pusht_robustness(values: Mapping[str, Any]) -> str:
     """Harder worlds: the methods that were run in them side by side, without any retraining."""
-    from neuralsde.experiments.recipes.pusht import comparison
-
-    worlds = _worlds()
-    planned = [label for label, row in comparison().items() if any(v.name in worlds for v in row.task.variants)]
-    measured = [k for k, row in values["summary"].items() if any(f"{world}: score" in row for world in worlds)]
+    planned = [label for label, row in comparison().items() if any(v.name in WORLDS for v in row.task.variants)]
+    measured = [k for k, row in values["summary"].items() if any(f"{world}: score" in row for world in WORLDS)]
     rows = {label: values["summary"].get(label) or {} for label in dict.fromkeys([*planned, *measured])}
     head = [f"{label}: {figure}" for label in rows for figure in ("score", "success")]
     lines = [f"| world | {' | '.join(head)} |", "|---" * (1 + len(head)) + "|"]
-    for world in ["as in training", *worlds]:
-        found = [row if world not in worlds else _variant(row, world) for row in rows.values()]
+    for world in ["as in training", *WORLDS]:
+        found = [row if world not in WORLDS else _variant(row, world) for row in rows.values()]
         lines.append(f"| {world} | {' | '.join(cell for row in found for cell in _figures(row))} |")
     return "\n".join(lines)
 
