@@ -15,6 +15,8 @@ import torch
 import neuralsde as nsde
 from neuralsde.experiment import provenance, write_results
 from neuralsde.solvers.noise import Noise
+from neuralsde.experiments.run import provenance, write_results
+from neuralsde.noise import Noise
 
 
 def main() -> None:

@@ -32,6 +32,9 @@ import neuralsde as nsde
 from neuralsde.compare import summarise
 from neuralsde.experiment import provenance, write_results
 from neuralsde.nets.config import HistoryConfig, MLPConfig, NetConfig
+from neuralsde.config import HistoryConfig, MLPConfig, NetConfig
+from neuralsde.experiments.compare import summarise
+from neuralsde.experiments.run import provenance, write_results
 from neuralsde.records import to_dict
 
 DAMPING, MEASUREMENT, DT, LENGTH = 0.1, 0.1, 0.2, 100

@@ -41,6 +41,12 @@ from neuralsde.metrics.forecast import energy_distance
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.solvers.integrate import Diverged
 from neuralsde.tasks import known_sdes
+from neuralsde.experiments.config import KnownSDEConfig
+from neuralsde.experiments.run import provenance, write_results
+from neuralsde.experiments.tasks import known_sdes
+from neuralsde.metrics.forecast import energy_distance
+from neuralsde.sequence import SequenceModel
+from neuralsde.solvers import Diverged
 
 TASKS: dict[str, KnownSDEConfig] = {
     "ou": KnownSDEConfig(system="ou"),
@@ -79,7 +85,7 @@ def run(job: Job) -> list[dict[str, Any]]:
     """Train and score: one row per mark."""
     torch.set_num_threads(1)
     config = replace(TASKS[job.task], num_transitions=job.transitions)
-    data = known_sdes.data(config, job.seed)
+    data = known_sdes.KnownSDETask(config).data(job.seed)
     method, clock = METHODS[job.method], CLOCKS[job.clock]
     shape = matched(job.method, data, Shape(0, 0, seed=job.seed, checkout=job.checkout))
     rows = []

@@ -35,6 +35,15 @@ from neuralsde.policy.controller import SDEPolicy, action_paths
 from neuralsde.recipes.pusht import comparison
 from neuralsde.tasks.pusht import DT, act_as
 from neuralsde.tasks.pusht_sim import SIZE, observe
+from neuralsde.data.demonstrations import Demonstrations
+from neuralsde.experiments.config import Experiment, Variant
+from neuralsde.experiments.demos.pusht import shipped
+from neuralsde.experiments.pusht.sim import SIZE, observe
+from neuralsde.experiments.recipes.pusht import comparison
+from neuralsde.experiments.run import provenance, write_results
+from neuralsde.experiments.tasks.pusht import DT, act_as
+from neuralsde.models import build
+from neuralsde.policy import SDEPolicy, action_paths
 
 OURS = "NSDE"
 SLOW = 0.1

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from neuralsde.experiment import provenance, run, write_results
-from neuralsde.recipes import branching
+from neuralsde.experiments.recipes import branching
+from neuralsde.experiments.run import provenance, run, write_results
 
 
 def main() -> None:

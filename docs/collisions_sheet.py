@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from neuralsde.tasks.collisions import clips
+from neuralsde.experiments.collisions.clips import clips
 
 SEEDS = (0, 20, 22, 23, 24, 33)
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from neuralsde import result_tables, result_tables_video
+from neuralsde.experiments import result_tables, result_tables_video
 
 ROOT = Path(__file__).parent.parent
 

@@ -16,8 +16,10 @@ from neuralsde.config.collisions import CollisionsConfig
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.models.build import load
 from neuralsde.plots_video import Curve, scaling_law, score_curves
+from neuralsde.experiments.collisions.clips import clips
+from neuralsde.models import load
+from neuralsde.plots.video import Curve, scaling_law, score_curves
 from neuralsde.tasks.between import straight
-from neuralsde.tasks.collisions import clips
 from neuralsde.video_model import Footage, VideoModel
 from neuralsde.video_pictures import film_in_true_time, save_picture, strip, strip_over_time
 from neuralsde.videos import write_video

@@ -14,11 +14,16 @@ from neuralsde.config.tasks import KnownSDEConfig
 from neuralsde.models.build import build
 from neuralsde.recipes import known_sdes as recipes
 from neuralsde.tasks import known_sdes
+from neuralsde.experiments.config import KnownSDEConfig
+from neuralsde.experiments.recipes import known_sdes as recipes
+from neuralsde.experiments.tasks import known_sdes
+from neuralsde.models import build
+from neuralsde.plots import paths as plots
 
 
 def main(figure="known_sde.png", system="cir", num_transitions=100_000, steps=800):
     task = KnownSDEConfig(system=system, num_transitions=num_transitions)
-    truth, data = known_sdes.system(task), known_sdes.data(task)
+    truth, data = known_sdes.system(task), known_sdes.KnownSDETask(task).data()
     x = torch.linspace(*torch.quantile(data.states[:50_000, 0], torch.tensor([0.005, 0.995])).tolist(), 80)[:, None]
     curves = {"truth": (truth.drift(x.double()), truth.diffusion(x.double()))}
     for name, run in (

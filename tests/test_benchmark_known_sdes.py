@@ -21,6 +21,9 @@ from peers.sde_matching import NAMES, Matching, load_notebook
 from neuralsde.config.tasks import KnownSDEConfig
 from neuralsde.nets.config import MLPConfig
 from neuralsde.tasks import known_sdes
+from neuralsde.config import MLPConfig
+from neuralsde.experiments.config import KnownSDEConfig
+from neuralsde.experiments.tasks import known_sdes
 
 TORCHSDE = ("torchsde_bptt", "torchsde_adjoint", "torchsde_reversible")
 
@@ -66,12 +69,12 @@ def checkout(tmp_path):
 
 @pytest.fixture(scope="module")
 def data():
-    return known_sdes.data(KnownSDEConfig(system="ou", num_transitions=2_000))
+    return known_sdes.KnownSDETask(KnownSDEConfig(system="ou", num_transitions=2_000)).data()
 
 
 @pytest.mark.parametrize("dim", [1, 3])
 def test_all_methods_have_as_many_parameters(dim, checkout):
-    data = known_sdes.data(KnownSDEConfig(system={1: "ou", 3: "lorenz"}[dim], num_transitions=600))
+    data = known_sdes.KnownSDETask(KnownSDEConfig(system={1: "ou", 3: "lorenz"}[dim], num_transitions=600)).data()
     sizes = {}
     for name, method in METHODS.items():
         shape = matched(name, data, Shape(0, 0, checkout=checkout))

@@ -11,6 +11,12 @@ from neuralsde.models.build import build
 from neuralsde.recipes import RECIPES
 from neuralsde.recipes import branching as recipes
 from neuralsde.tasks import branching
+from neuralsde.experiments.config import BranchingConfig
+from neuralsde.experiments.recipes import branching as recipes
+from neuralsde.experiments.recipes.registry import RECIPES
+from neuralsde.experiments.tasks import branching
+from neuralsde.metrics.trajectory import crossing, distance_to_segments
+from neuralsde.models import build
 
 
 @pytest.mark.parametrize("density", [1, 10])
@@ -28,7 +34,7 @@ def test_geometry(density):
 
 def test_data_has_as_many_paths_on_each_branch():
     config = BranchingConfig(num_branches=3, paths_per_branch=4)
-    data = branching.data(config)
+    data = branching.BranchingTask(config).data()
     assert len(data) == 12
     finals = torch.stack([data[k][0][-1] for k in range(12)])
     for end in branching.truth(config)[:, -1].float():
@@ -72,7 +78,7 @@ def test_distance_and_crossing_by_hand():
 @pytest.mark.parametrize("name", ["branching-ddim", "branching-rectified-flow"])
 def test_rivals_are_as_large_as_all_nets_of_the_neural_sde(name):
     ours, rival = recipes.neural_sde(), RECIPES[name]()
-    pairs = branching.data(ours.task).transitions()
+    pairs = branching.BranchingTask(ours.task).data().transitions()
     budget, size = (sum(p.numel() for p in build(c, pairs).parameters()) for c in (ours.model, rival.model))
     assert abs(size - budget) / budget < 0.02
     assert (rival.train.steps, rival.train.batch_size) == (ours.train.steps, ours.train.batch_size)

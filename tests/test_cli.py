@@ -21,6 +21,11 @@ from neuralsde.demo.branching import METHODS
 from neuralsde.nets.config import MLPConfig
 from neuralsde.recipes import COMPARISONS, RECIPES
 from neuralsde.recipes import branching as branching_recipes
+from neuralsde.config import MLPConfig
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.demos.branching import METHODS
+from neuralsde.experiments.recipes import branching as branching_recipes
+from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES
 from neuralsde.records import load_yaml
 
 ENV = os.environ | {"OMP_NUM_THREADS": "1"}

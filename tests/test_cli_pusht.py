@@ -26,6 +26,20 @@ from neuralsde.records import save_yaml
 from neuralsde.tasks import pusht, pusht_sim
 from neuralsde.tasks.pusht_rollout import Failure
 from neuralsde.training.config import TrainConfig
+from neuralsde.config import EncodedConfig, TrainConfig
+from neuralsde.experiments import compare, result_tables
+from neuralsde.experiments.config import ROBUSTNESS, Variant
+from neuralsde.experiments.demos import pusht as demo
+from neuralsde.experiments.pusht import sim as pusht_sim
+from neuralsde.experiments.pusht.rollout import Failure
+from neuralsde.experiments.recipes.pusht import comparison
+from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES
+from neuralsde.experiments.run import load_run
+from neuralsde.experiments.tasks import pusht
+from neuralsde.metrics.imitation import summary
+from neuralsde.models import build
+from neuralsde.policy import SDEPolicy
+from neuralsde.records import save_yaml
 from test_cli import call, fails
 
 FEW = ["--num-episodes", "2", "--num-workers", "1"]
@@ -58,9 +72,9 @@ def tiny(file, **task):
 def folder(demonstrations, tmp_path_factory):
     """A policy with random weights."""
     run = tiny(demonstrations)
-    model = build(run.model, pusht.data(run.task).transitions())
+    model = build(run.model, pusht.PushTTask(run.task).data().transitions())
     torch.nn.init.normal_(model.nets["trunk"].outward.weight, std=0.3, generator=torch.Generator().manual_seed(0))
-    return pusht.policy(model, run.task).save_pretrained(tmp_path_factory.mktemp("policy"))
+    return pusht.PushTTask(run.task).policy(model).save_pretrained(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(autouse=True)
@@ -283,14 +297,14 @@ def cells(table, label):
 def test_mirror_images_are_episodes_of_their_own(demonstrations):
     """What is learned from the second half is the mirror image of what is learned from the first."""
     plain, both = (tiny(demonstrations, mirror=mirror).task for mirror in (False, True))
-    once, twice = pusht.data(plain), pusht.data(both)
-    assert len(pusht.demonstrations(both)) == 6 and len(twice) == 2 * len(once)
+    once, twice = pusht.PushTTask(plain).data(), pusht.PushTTask(both).data()
+    assert len(pusht.PushTTask(both).demonstrations()) == 6 and len(twice) == 2 * len(once)
     first, second = twice.states.reshape(2, -1, 2)
     torch.testing.assert_close(first, once.states)
     torch.testing.assert_close(second, pusht_sim.SIZE - first.flip(1))
     agent = twice.context[:, :2].reshape(2, -1, 2)
     torch.testing.assert_close(agent[1], pusht_sim.SIZE - agent[0].flip(1))
-    assert len(pusht.demonstrations(tiny(demonstrations, mirror=True, num_demonstrations=2).task)) == 4
+    assert len(pusht.PushTTask(tiny(demonstrations, mirror=True, num_demonstrations=2).task).demonstrations()) == 4
 
 
 def test_tables_show_methods_worlds_and_ablations():

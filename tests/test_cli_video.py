@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import load_file
 
 from neuralsde.data.videos.decode import FrameSettings, read_video
-from neuralsde.demo import video as demo
-from neuralsde.tasks.collisions import clips
+from neuralsde.experiments.collisions.clips import clips
+from neuralsde.experiments.demos import video as demo
 from neuralsde.video_model import load_video_model
 from test_cli import ENV, call, fails
 from video_files import write_film, write_sound

@@ -7,13 +7,20 @@ import torch
 pytest.importorskip("pymunk", reason="needs pymunk: pip install 'neuralsde[video]'")
 
 from neuralsde.config.collisions import CollisionsConfig
+from neuralsde.experiments.collisions import camera, physics, render
+from neuralsde.experiments.collisions.clips import clips, film, split_clips
+from neuralsde.experiments.collisions.physics import (
+    GRAVITY,
+    HALF_SIDE,
+    RADIUS,
+    TICKS,
+    Thing,
+    World,
+    draw_scene,
+    simulate,
+)
+from neuralsde.experiments.collisions.render import Renderer
 from neuralsde.records import from_dict, to_dict
-from neuralsde.tasks import collisions_camera as camera
-from neuralsde.tasks import collisions_physics as physics
-from neuralsde.tasks import collisions_render as render
-from neuralsde.tasks.collisions import clips, film, split_clips
-from neuralsde.tasks.collisions_physics import GRAVITY, HALF_SIDE, RADIUS, TICKS, Thing, World, draw_scene, simulate
-from neuralsde.tasks.collisions_render import Renderer
 
 SPHERE, CUBE, CYLINDER = range(3)
 GRAY, RED, BLUE = range(3)

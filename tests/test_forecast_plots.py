@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from neuralsde import plots
+from neuralsde.plots import paths as plots
 
 pytest.importorskip("matplotlib")
 

@@ -12,6 +12,10 @@ from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.models.build import build
 from neuralsde.models.evaluation import evaluating, has_dropout
 from neuralsde.nets.config import ImageConfig
+from neuralsde.config import GaussianConfig, ImageConfig, NeuralSDEConfig, PolicyConfig, Sampler
+from neuralsde.data.demonstrations import Demonstrations
+from neuralsde.experiments.config import PushTConfig
+from neuralsde.models import build
 from neuralsde.nets.images import ImageEncoder, Points, RandomShift
 from neuralsde.policy.config import PolicyConfig
 from neuralsde.policy.controller import SDEPolicy, action_paths
@@ -236,7 +240,7 @@ def test_a_policy_of_images_is_saved_and_loaded(np_rng, tmp_path):
 @pytest.fixture
 def sim():
     pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
-    from neuralsde.tasks import pusht_sim
+    from neuralsde.experiments.pusht import sim as pusht_sim
 
     return pusht_sim
 
@@ -274,29 +278,30 @@ def recording(tmp_path, sim):
 
 
 def test_demonstrations_are_rendered_once(recording, sim, monkeypatch):
-    from neuralsde.tasks import pusht, pusht_images
+    from neuralsde.experiments.pusht import images as pusht_images
+    from neuralsde.experiments.tasks import pusht
 
     calls, render = [], sim.render_states
     monkeypatch.setattr(pusht_images, "render_states", lambda *args: calls.append(1) or render(*args))
     config = PushTConfig(data=str(recording), observation="image")
     states = np.load(recording)["state"]
-    data = pusht.data(config)
+    data = pusht.PushTTask(config).data()
     assert data.context.dtype == torch.float16 and data.context.shape == (8, 27650)
     np.testing.assert_array_equal(data.context[:, 2:].numpy(), sim.observe(states, "image")[:, 2:])
     np.testing.assert_allclose(data.context[:, :2].numpy(), states[:, :2], atol=0.13)
     kept = recording.with_name("pusht_images.npz")
     assert len(calls) == 1 and sorted(p.name for p in recording.parent.iterdir()) == ["pusht.npz", kept.name]
-    few = pusht.data(replace(config, num_demonstrations=1))
+    few = pusht.PushTTask(replace(config, num_demonstrations=1)).data()
     assert len(calls) == 1 and torch.equal(few.context, data.context[:4])
     # Other states, or half a file: rendered anew
     pusht_images.demonstration_images(recording, states + 1)
     assert len(calls) == 2
     kept.write_bytes(kept.read_bytes()[:1000])
-    assert torch.equal(pusht.data(config).context, data.context) and len(calls) == 3
+    assert torch.equal(pusht.PushTTask(config).data().context, data.context) and len(calls) == 3
 
 
 def test_without_a_place_to_keep_images_they_are_rendered_anyway(recording, sim, monkeypatch):
-    from neuralsde.tasks import pusht_images
+    from neuralsde.experiments.pusht import images as pusht_images
 
     def full(*_, **__):
         raise OSError("No space left on device")
@@ -317,11 +322,14 @@ def test_episodes_of_an_untrained_policy_are_the_same_in_any_process(recording, 
     from neuralsde.config.tasks import Variant
     from neuralsde.tasks import pusht
     from neuralsde.tasks.pusht_rollout import Conditions, roll_out
+    from neuralsde.experiments.config import Variant
+    from neuralsde.experiments.pusht.rollout import Conditions, roll_out
+    from neuralsde.experiments.tasks import pusht
 
     config = PushTConfig(data=str(recording), observation="image")
-    model = build(replace(SDE, net=TINY), pusht.data(config).transitions(), seed=0)
+    model = build(replace(SDE, net=TINY), pusht.PushTTask(config).data().transitions(), seed=0)
     torch.nn.init.normal_(model.nets["trunk"].outward.weight, std=0.02, generator=torch.Generator().manual_seed(0))
-    pusht.policy(model, config).save_pretrained(tmp_path / "policy")
+    pusht.PushTTask(config).policy(model).save_pretrained(tmp_path / "policy")
     make = functools.partial(pusht.act_as, str(tmp_path / "policy"), Variant(name=""))
     hard = Conditions(seconds=1.0, noise=0.01)
     call = {"observe_kind": "image", "conditions": hard, "batch_size": 1}

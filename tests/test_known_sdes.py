@@ -17,6 +17,13 @@ from neuralsde.recipes import known_sdes as recipes
 from neuralsde.sde.config import Sampler
 from neuralsde.tasks import known_sdes
 from neuralsde.tasks.systems import SYSTEMS, bridge_log_prob
+from neuralsde.config import Sampler
+from neuralsde.experiments import compare
+from neuralsde.experiments.config import KnownSDEConfig
+from neuralsde.experiments.recipes import known_sdes as recipes
+from neuralsde.experiments.tasks import known_sdes
+from neuralsde.experiments.tasks.systems import SYSTEMS, bridge_log_prob
+from neuralsde.models import build
 from problems import CoxIngersollRoss, DoubleWell
 
 ALL = list(SYSTEMS)
@@ -87,20 +94,20 @@ def test_exact_densities_agree_with_bridges(name, np_rng):
 
 def test_stamps_are_spread_as_asked():
     config = KnownSDEConfig(system="ou", num_transitions=20_000, gap_ratio=20.0)
-    data = known_sdes.data(config)
+    data = known_sdes.KnownSDETask(config).data()
     gaps = data.transitions().spread(20_000).dt
     assert float(gaps.mean()) == pytest.approx(0.05, rel=0.02)
     assert float(gaps.max() / gaps.min()) == pytest.approx(20.0, rel=0.02)
-    assert known_sdes.data(replace(config, gap_ratio=1.0)).transitions().spread(100).dt.std() < 1e-6
+    assert known_sdes.KnownSDETask(replace(config, gap_ratio=1.0)).data().transitions().spread(100).dt.std() < 1e-6
 
 
 def test_missing_and_noisy_observation():
     config = KnownSDEConfig(system="van_der_pol", num_transitions=4_000)
-    clean = known_sdes.data(config)
-    noisy = known_sdes.data(replace(config, measurement=2.0))
+    clean = known_sdes.KnownSDETask(config).data()
+    noisy = known_sdes.KnownSDETask(replace(config, measurement=2.0)).data()
     size = float((noisy.states - clean.states).std())
     assert size == pytest.approx(2.0 * 0.5 * math.sqrt(0.05), rel=0.05)
-    some = known_sdes.data(replace(config, missing=0.3))
+    some = known_sdes.KnownSDETask(replace(config, missing=0.3)).data()
     assert some.observed is not None
     assert 1 - float(some.observed.float().mean()) == pytest.approx(
         0.3 * 0.7 / 0.91, abs=0.03
@@ -122,7 +129,7 @@ class Truth(nsde.NeuralSDE):
 def known_model(name, factor=(1.0, 1.0), **task):
     config = KnownSDEConfig(system=name, num_transitions=4_000, num_forecasts=600, **task)
     run = recipes.start(name)
-    model = build(replace(run.model, sampler=Sampler(substeps=2)), known_sdes.data(config).transitions())
+    model = build(replace(run.model, sampler=Sampler(substeps=2)), known_sdes.KnownSDETask(config).data().transitions())
     model.__class__, model.system, model.factor = Truth, SYSTEMS[name](), factor
     return model, config
 
@@ -130,7 +137,7 @@ def known_model(name, factor=(1.0, 1.0), **task):
 @pytest.mark.parametrize("name", ["ou", "cir"])
 def test_the_truth_scores_best(name, small):
     model, config = known_model(name)
-    scores, _ = known_sdes.assess(model, config)
+    scores = known_sdes.KnownSDETask(config).score(model).values
     assert scores["drift_error"] < 1e-5 and scores["diffusion_error"] < 1e-5
     assert abs(scores["excess_nll"]) < 0.008  # a Gaussian step is not the law of CIR
     assert abs(scores["coverage_80"] - 0.8) < 0.035 and abs(scores["coverage_95"] - 0.95) < 0.02
@@ -140,7 +147,7 @@ def test_the_truth_scores_best(name, small):
 def test_wrong_fields_score_worse(small):
     for factor, key in (((1.3, 1.0), "drift_error"), ((1.0, 0.7), "diffusion_error")):
         model, config = known_model("ou", factor)
-        scores, _ = known_sdes.assess(model, config)
+        scores = known_sdes.KnownSDETask(config).score(model).values
         assert scores[key] == pytest.approx(0.3, abs=1e-3)
     assert scores["coverage_80"] < 0.72 and scores["excess_nll"] > 0.05
 
@@ -148,7 +155,7 @@ def test_wrong_fields_score_worse(small):
 def test_the_true_family_is_fitted_by_maximum_likelihood(small):
     """Against the exact maximum for OU, whose transition is Gaussian with mean e^-a·dt x."""
     config = KnownSDEConfig(system="ou", num_transitions=20_000)
-    data = known_sdes.data(config)
+    data = known_sdes.KnownSDETask(config).data()
     pairs = data.transitions().spread(20_000)
     x, y = pairs.history[:, 0, 0].double(), pairs.next[:, 0].double()
     decay = float((x * y).sum() / (x * x).sum())
@@ -185,7 +192,7 @@ def test_measurement_noise_is_told_from_diffusion():
     """OU with a measurement noise as large as the noise of a step: lags tell them apart, one lag inflates g by 1.7."""
     run = recipes.measured(learned=True)
     task = replace(run.task, num_transitions=60_000)
-    data = known_sdes.data(task)
+    data = known_sdes.KnownSDETask(task).data()
     model = build(run.model, data.transitions(lag=task.lag))
     nsde.fit(model, data, steps=600, batch_size=512, lr=1e-2, progress=False)
     errors = known_sdes.field_errors(model, task)
@@ -194,7 +201,7 @@ def test_measurement_noise_is_told_from_diffusion():
     x = np.array([[1.0]])
     assert float(model.fields(x)[0]) == pytest.approx(-1.0, abs=0.25)
     # Forecasts of measurements from measurements are calibrated only with the noise of both
-    data = known_sdes.data(replace(task, num_transitions=10_000), seed=1)
+    data = known_sdes.KnownSDETask(replace(task, num_transitions=10_000)).data(seed=1)
     covered = {
         measured: nsde.evaluate_forecasts(
             model, data, horizon=0.1, origins_per_path=20, num_paths=79, sampler=Sampler(measured=measured)

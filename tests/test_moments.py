@@ -16,6 +16,8 @@ from neuralsde.sde.propagation import propagate
 from neuralsde.sde.slots import moved
 from neuralsde.solvers.gaussian import log_density
 from neuralsde.tasks.systems import SYSTEMS
+from neuralsde.experiments.tasks.systems import SYSTEMS
+from neuralsde.moments import Measured, log_density, moved, propagate, step_log_prob
 
 
 def log_prob_of(fields, state, step, dt, num_steps, measured=None):

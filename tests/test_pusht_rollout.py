@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
 
+from neuralsde.experiments.pusht.pictures import frames, panel, save_episode, trajectory_picture
+from neuralsde.experiments.pusht.rollout import Conditions, Controller, Episode, play, roll_out
+from neuralsde.experiments.pusht.sim import GOAL, PushT, coverage, observe, outline
 from neuralsde.metrics.imitation import ranges, reward, summary, wilson
-from neuralsde.tasks.pusht_pictures import frames, panel, save_episode, trajectory_picture
-from neuralsde.tasks.pusht_rollout import Conditions, Controller, Episode, play, roll_out
-from neuralsde.tasks.pusht_sim import GOAL, PushT, coverage, observe, outline
 from neuralsde.videos import write_video
 
 SHORT = Conditions(seconds=2.0)

@@ -8,8 +8,18 @@ from jaxtyping import TypeCheckError
 
 pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
 
-from neuralsde.tasks import pusht_sim
-from neuralsde.tasks.pusht_sim import GOAL, SIZE, PushT, coverage, keypoints, mirrored, observe, outline, render_states
+from neuralsde.experiments.pusht import sim as pusht_sim
+from neuralsde.experiments.pusht.sim import (
+    GOAL,
+    SIZE,
+    PushT,
+    coverage,
+    keypoints,
+    mirrored,
+    observe,
+    outline,
+    render_states,
+)
 
 
 @pytest.fixture

@@ -11,6 +11,9 @@ import pytest
 from neuralsde.config.tasks import Experiment
 from neuralsde.recipes import branching as recipes
 from neuralsde.recipes import known_sdes as known_recipes
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes import branching as recipes
+from neuralsde.experiments.recipes import known_sdes as known_recipes
 from neuralsde.records import from_dict
 
 ROOT = Path(__file__).parent.parent

@@ -9,7 +9,7 @@ import pytest
 
 import neuralsde
 from neuralsde.cli import COMMANDS
-from neuralsde.recipes import RECIPES
+from neuralsde.experiments.recipes.registry import RECIPES
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "neuralsde"

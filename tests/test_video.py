@@ -16,6 +16,22 @@ from neuralsde.models.build import load
 from neuralsde.nets.config import ConvConfig, MLPConfig, UViTConfig
 from neuralsde.recipes import RECIPES
 from neuralsde.sde.config import Deterministic, NeuralSDEConfig
+from neuralsde.config import (
+    ClipsConfig,
+    ConvConfig,
+    FramesConfig,
+    MLPConfig,
+    NeuralSDEConfig,
+    TrainConfig,
+    UViTConfig,
+    VideoConfig,
+    VideoVariant,
+)
+from neuralsde.config.collisions import CollisionsConfig
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes.registry import RECIPES
+from neuralsde.experiments.run import run
+from neuralsde.models import load
 from neuralsde.tasks import clips, video
 from neuralsde.training.config import TrainConfig
 

@@ -10,11 +10,15 @@ import pytest
 from neuralsde import plots_video, result_tables_video
 from neuralsde.compare import folder_name, summarise
 from neuralsde.config.tasks import Experiment
+from neuralsde.experiments import result_tables_video
+from neuralsde.experiments.compare import folder_name, summarise
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes import video as recipes
+from neuralsde.experiments.recipes.registry import COMPARISONS
+from neuralsde.experiments.result_tables import TABLES
 from neuralsde.metrics.power_law import fit_power_law
-from neuralsde.recipes import COMPARISONS
-from neuralsde.recipes import video as recipes
+from neuralsde.plots import video as plots_video
 from neuralsde.records import from_dict
-from neuralsde.result_tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 VIDEO = ("video-collisions", "video-collisions-128", "video-scaling", "video-people")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 import yaml
@@ -21,6 +21,8 @@ from neuralsde.cli.options import given, refuse
 from neuralsde.cli.sample import Sample
 from neuralsde.config.tasks import Experiment
 from neuralsde.recipes import COMPARISONS, RECIPES
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES, summaries
 from neuralsde.records import RunError, load_yaml, to_dict
 
 OVERVIEW = """\
@@ -49,25 +51,21 @@ class List:
 
     def run(self) -> None:
         """Print one line per recipe."""
-        for name, recipe in RECIPES.items():
-            print(f"{name:26} {(recipe.__doc__ or '').strip().splitlines()[0]}")
+        for name, summary in summaries().items():
+            print(f"{name:26} {summary}")
+
+
+if TYPE_CHECKING:
+    Comparison = str
+else:
+    Comparison = Literal[tuple(COMPARISONS)]
 
 
 @dataclass(frozen=True)
 class Compare:
     """Run every method of a task with several seeds; runs already in the file are kept."""
 
-    task: Positional[
-        Literal[
-            "branching",
-            "known-sdes",
-            "pusht",
-            "video-collisions",
-            "video-collisions-128",
-            "video-scaling",
-            "video-people",
-        ]
-    ]
+    task: Positional[Comparison]
     """The task."""
     output: Path | None = None
     """Results file; default results/TASK.json."""
@@ -88,31 +86,19 @@ class Compare:
         """Run what is missing and print the table."""
         if self.task != "pusht":
             refuse(given(self, {"data", "num_episodes"}), "this is for `nsde compare pusht`.")
-        all_rows = COMPARISONS[self.task]()
-        rows = {k: v for k, v in all_rows.items() if not self.only or any(text in k for text in self.only)}
-        if not rows:
-            raise ValueError(f"No row contains {' or '.join(self.only)!r}. Rows: {'; '.join(all_rows)}.")
-        if self.num_episodes is not None:
-            rows = {k: replace(v, task=replace(v.task, num_episodes=self.num_episodes)) for k, v in rows.items()}
-        output = self.output or Path("results") / f"{self.task.replace('-', '_')}.json"
-        self._compare(rows, output)
+        from neuralsde.experiments.compare import compare_methods
 
-    def _compare(self, rows: dict[str, Experiment], output: Path) -> None:
-        import json
-
-        from neuralsde.compare import compare
-        from neuralsde.result_tables import TABLES
-
-        def here(experiment: Experiment) -> Experiment:
-            data = None if self.data is None else str(self.data)
-            return experiment if data is None else replace(experiment, task=replace(experiment.task, data=data))
-
-        many: dict[str, Any] = {"num_seeds": self.num_seeds, "num_workers": self.num_workers, "fresh": self.fresh}
-        values = compare(rows, output, here=here, **many)
-        times = output.with_name(f"{output.stem}_latency.json")  # of benchmarks/pusht_latency.py
-        if times.is_file():
-            values["latency"] = json.loads(times.read_text(encoding="utf-8"))
-        print(TABLES[self.task](values))
+        table = compare_methods(
+            self.task,
+            self.output,
+            only=self.only,
+            num_seeds=self.num_seeds,
+            num_workers=self.num_workers,
+            fresh=self.fresh,
+            settings={} if self.num_episodes is None else {"num_episodes": self.num_episodes},
+            local={} if self.data is None else {"data": str(self.data)},
+        )
+        print(table)
 
 
 @dataclass(frozen=True)
@@ -130,21 +116,13 @@ class Plot:
 
     def run(self) -> None:
         """Draw and save."""
-        from neuralsde import plots
-        from neuralsde.demo.branching import panel
-        from neuralsde.experiment import load_run
-        from neuralsde.tasks import branching
+        from neuralsde.experiments.run import plot_run
 
         if self.num_paths < 1:
             raise ValueError(f"`--num-paths` must be at least 1. Got {self.num_paths}.")
         refuse_videos(self.run_dir)
-        model, experiment = load_run(self.run_dir)
-        if not hasattr(experiment.task, "density"):
-            raise ValueError(f"`nsde plot` draws runs of the branching task. {self.run_dir} holds {experiment.name}.")
-        paths = branching.draw(model, experiment.task, num_paths=self.num_paths, seed=self.seed)
         output = self.output or self.run_dir / "paths.png"
-        row = f"density {experiment.task.density}"
-        plots.path_grid({row: {experiment.name: panel(paths, experiment.task)}}).savefig(output)
+        plot_run(self.run_dir, num_paths=self.num_paths, seed=self.seed).savefig(output)
         print(f"Wrote {output}")
 
 
@@ -192,7 +170,7 @@ def _train(arguments: list[str]) -> None:
         return
     import json
 
-    from neuralsde.experiment import run
+    from neuralsde.experiments.run import run
 
     results = run(args.experiment, args.output, resume=args.resume).results
     print(json.dumps(results, indent=1))

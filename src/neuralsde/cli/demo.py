@@ -54,8 +54,8 @@ class Demo:
             self._video(self.output or Path("runs/demo-video"))
 
     def _branching(self, output: Path) -> None:
-        from neuralsde.demo.branching import run_demo
-        from neuralsde.result_tables import branching
+        from neuralsde.experiments.demos.branching import run_demo
+        from neuralsde.experiments.result_tables import branching
 
         values = run_demo(
             output, num_paths=self.num_paths or 200, seed=self.seed, num_workers=self.num_workers, steps=self.steps
@@ -71,9 +71,9 @@ class Demo:
             raise ValueError(f"`--num-episodes` must be at least 1. Got {self.num_episodes}.")
         for name in ("episode.gif", "trajectories.png"):
             check_writable(output / name)
-        from neuralsde.demo.pusht import run_demo, shipped
-        from neuralsde.result_tables import lost_episodes, policy_scores
-        from neuralsde.tasks.pusht_sim import PushT
+        from neuralsde.experiments.demos.pusht import run_demo, shipped
+        from neuralsde.experiments.pusht.sim import PushT
+        from neuralsde.experiments.result_tables import lost_episodes, policy_scores
 
         PushT()  # says what is missing
         folder = shipped() if self.policy is None else policy_folder(self.policy)
@@ -90,7 +90,7 @@ class Demo:
 
         for name in ("futures.mp4", "futures.gif"):
             check_writable(output / name)
-        from neuralsde.demo.video import run_demo, shipped
+        from neuralsde.experiments.demos.video import run_demo, shipped
         from neuralsde.video_model import load_video_model
 
         video = load_video_model(shipped() if self.model is None else self.model)

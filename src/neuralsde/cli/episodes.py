@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import tyro
 
 from neuralsde.config.tasks import Variant
+from neuralsde.experiments.config import Variant
 from neuralsde.records import to_dict
 
 if TYPE_CHECKING:
-    from neuralsde.tasks.pusht_rollout import Episode, Rollout
+    from neuralsde.experiments.pusht.rollout import Episode, Rollout
 
 NEEDS = {
     ".gif": ("PIL", "video"),
@@ -66,9 +67,9 @@ class Episodes:
 
     def run(self, folder: Path, output: Path | None) -> None:
         """Simulate, print, draw, write."""
+        from neuralsde.experiments.result_tables import lost_episodes, policy_scores
+        from neuralsde.experiments.tasks.pusht import evaluate
         from neuralsde.metrics.imitation import ranges, summary
-        from neuralsde.result_tables import lost_episodes, policy_scores
-        from neuralsde.tasks.pusht import evaluate
 
         self._check(output)
         parameters = self._check_policy(folder)
@@ -83,7 +84,7 @@ class Episodes:
             print(line)
         self._draw(rollout)
         if output is not None:
-            from neuralsde.experiment import provenance, write_results
+            from neuralsde.experiments.run import provenance, write_results
             from neuralsde.files import writable_folder
 
             writable_folder(output.parent)
@@ -112,8 +113,8 @@ class Episodes:
 
     def _check_policy(self, folder: Path) -> int:
         """Refuse what no worker could do; return the number of parameters."""
-        from neuralsde.tasks.pusht import act_as
-        from neuralsde.tasks.pusht_sim import PushT
+        from neuralsde.experiments.pusht.sim import PushT
+        from neuralsde.experiments.tasks.pusht import act_as
 
         PushT(self.world.control_hz)
         return sum(p.numel() for p in act_as(str(folder), self.world).model.parameters())
@@ -121,8 +122,8 @@ class Episodes:
     def _draw(self, rollout: Rollout) -> None:
         if self.video is None and self.picture is None:
             return
-        from neuralsde.tasks.pusht import conditions
-        from neuralsde.tasks.pusht_pictures import save_episode, trajectory_picture
+        from neuralsde.experiments.pusht.pictures import save_episode, trajectory_picture
+        from neuralsde.experiments.tasks.pusht import conditions
 
         wanted = self.first_seed if self.video_seed is None else self.video_seed
         shown: Episode | None = next((e for e in rollout.episodes if e.seed == wanted), None)

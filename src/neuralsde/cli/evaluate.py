@@ -40,7 +40,7 @@ class Evaluate(TableOptions):
     num_times: int = 20
     """Observations scored per forecast."""
     num_paths: int | None = None
-    """Samples per forecast (default 200), or paths to draw for a run (default 1000)."""
+    """Samples per forecast (default 200), or paths to draw for a run (default as in its config)."""
     origins_per_path: int | None = None
     """Forecasts per path; default 100 over all paths."""
     seed: int = 0
@@ -64,23 +64,17 @@ class Evaluate(TableOptions):
             self._score_table(self.data)
 
     def _score_run(self) -> None:
-        from neuralsde.experiment import evaluate, load_run
+        from neuralsde.experiments.run import score_run
 
         refuse_videos(self.model)
         if Series.load(self.model) is not None:
             raise ValueError(f"{self.model} was fitted on a table. Give one to score it on: --data FILE.")
         refuse(given(self, FORECASTS), "this is for a table. Give one with --data, or leave it out.")
-        model, experiment = load_run(self.model)
-        task = experiment.task
-        if hasattr(task, "num_paths"):
-            task = dataclasses.replace(task, num_paths=1_000 if self.num_paths is None else self.num_paths)
-        else:
-            refuse(given(self, {"num_paths"}), f"the task of {experiment.name} has no such setting. Leave it out.")
-        train = dataclasses.replace(experiment.train, seed=self.seed)
-        print(json.dumps(evaluate(model, dataclasses.replace(experiment, task=task, train=train))[0], indent=1))
+        settings = {} if self.num_paths is None else {"num_paths": self.num_paths}
+        print(json.dumps(score_run(self.model, seed=self.seed, **settings), indent=1))
 
     def _score_table(self, file: Path) -> None:
-        from neuralsde.experiment import provenance, write_results
+        from neuralsde.experiments.run import provenance, write_results
         from neuralsde.files import writable_folder
         from neuralsde.forecast.futures import forecasts
         from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts

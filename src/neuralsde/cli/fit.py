@@ -95,7 +95,7 @@ class Fit:
     def _fit_table(self, folder: Path) -> None:
         from neuralsde.cli.fit_report import score, write_report
         from neuralsde.data.tables import read_table
-        from neuralsde.experiment import provenance, write_results
+        from neuralsde.experiments.run import provenance, write_results
         from neuralsde.files import writable_folder
         from neuralsde.training.fit import fit
 

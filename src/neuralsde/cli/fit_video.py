@@ -99,7 +99,7 @@ def fit_videos(command: Fit, folder: Path) -> None:
     """Decode, train both, save, score, report."""
     from neuralsde.cli.fit_video_report import draw, score, write_report
     from neuralsde.cli.video_films import frame_step, split, usable, with_copies
-    from neuralsde.experiment import provenance, write_results
+    from neuralsde.experiments.run import provenance, write_results
     from neuralsde.files import writable_folder
     from neuralsde.models.build import build
     from neuralsde.training.fit import fit
@@ -257,7 +257,7 @@ def _plan(command: Fit, folder: Path, shards: VideoShards, films: Films, step: f
 
 
 def _chosen(command: Fit, shards: VideoShards, films: Films, step: float, gpu: bool) -> VideoPlan:
-    from neuralsde.recipes.video import autoencoder, learning_rate, people, with_refiner
+    from neuralsde.experiments.recipes.video import autoencoder, learning_rate, people, with_refiner
 
     if command.video.refine:
         _check_even(films, step)

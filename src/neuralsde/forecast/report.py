@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from neuralsde.data.tables import Table
     from neuralsde.forecast.futures import Forecasts
-    from neuralsde.plots import Fan
+    from neuralsde.plots.paths import Fan
 
 MAX_FANS, MAX_ROWS = 3, 6
 """Forecasts and features in a fan chart."""
@@ -98,7 +98,7 @@ def _short_time(table: Table, time: float) -> str:
 
 def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path) -> None:
     """A fan chart of the chosen forecasts, of the first features."""
-    from neuralsde import plots
+    from neuralsde.plots import paths as plots
 
     unit = table.time.unit
     label = "time" if unit is None else f"time ({unit})"
@@ -111,7 +111,7 @@ def _fan(made: Forecasts, table: Table, b: int, title: str) -> Fan:
     """One forecast with a past as long as its horizon, or of ten observations."""
     import numpy as np
 
-    from neuralsde.plots import Fan
+    from neuralsde.plots.paths import Fan
 
     data = table.data
     first = int(data.lengths[: int(made.path[b])].sum())
@@ -140,7 +140,7 @@ def save_figures(made: Forecasts, scores: dict[str, Any], table: Table, folder: 
     """Fans of some forecasts and the calibration of all, as images in `folder`; none where there is no matplotlib."""
     if find_spec("matplotlib") is None:
         return []
-    from neuralsde import plots
+    from neuralsde.plots import paths as plots
 
     num = min(MAX_FANS, len(made.path))
     chosen = [(2 * k + 1) * len(made.path) // (2 * num) for k in range(num)]

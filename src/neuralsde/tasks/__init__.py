@@ -1,1 +1,1 @@
-"""Families of data with their scores. A task knows models only through the seam."""
+"""Clips of video: reading them, and the scores of autoencoders and of predictions."""

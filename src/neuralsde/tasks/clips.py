@@ -21,10 +21,10 @@ from neuralsde.config.video import ClipsConfig
 from neuralsde.data.videos.copies import changed
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.data.videos.shards import VideoShards, Windows
+from neuralsde.experiments.collisions.clips import VERSION, split_clips
 from neuralsde.files import replacing, writable_folder
 from neuralsde.metrics.forecast import mean_ci
 from neuralsde.metrics.video import psnr, ssim
-from neuralsde.tasks.collisions import VERSION, split_clips
 
 CACHE = "NEURALSDE_CACHE"
 

@@ -1,0 +1,1 @@
+"""Clips of colliding objects: physics, camera, rendering."""

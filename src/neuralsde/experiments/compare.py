@@ -1,0 +1,166 @@
+"""Many runs side by side, one results file.
+
+Runs go to worker processes of one thread each: small nets gain nothing from more. The file is written after each run
+and runs that it already holds are not repeated, so a comparison can be filled bit by bit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import re
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from neuralsde.config.tasks import Experiment
+from neuralsde.experiment import provenance, run, write_results
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes.registry import rows_of
+from neuralsde.experiments.result_tables import TABLES
+from neuralsde.experiments.run import provenance, run, write_results
+from neuralsde.files import writable_folder
+from neuralsde.metrics.forecast import student_t
+from neuralsde.records import from_dict, to_dict, with_settings
+
+COUNTS = ("num_paths", "num_forecasts", "num_episodes", "num_clips", "num_frames", "parameters")
+"""Scores that are sizes, the same for every seed."""
+
+
+def _work(label: str, experiment: Experiment, run_dir: str | None) -> tuple[str, Experiment, dict[str, Any]]:
+    import torch
+
+    torch.set_num_threads(1)
+    return label, experiment, run(experiment, run_dir).results
+
+
+def run_all(
+    jobs: Sequence[tuple[str, Experiment, str | None]], num_workers: int
+) -> Iterator[tuple[str, Experiment, dict[str, Any]]]:
+    """Run (label, experiment, run folder) in worker processes; yield as they finish. A failure is raised when all are done."""
+    context, failure = multiprocessing.get_context("spawn"), None
+    with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
+        futures = [pool.submit(_work, *job) for job in jobs]
+        for future in as_completed(futures):
+            failure = failure or future.exception()
+            if future.exception() is None:
+                yield future.result()
+    if failure is not None:
+        raise failure
+
+
+def compare(
+    rows: Mapping[str, Experiment],
+    output: Path,
+    *,
+    num_seeds: int,
+    num_workers: int,
+    fresh: bool = False,
+    local: Mapping[str, Any] | None = None,
+    runs_in: Path | None = None,
+) -> dict[str, Any]:
+    """Run every row with seeds 0 … num_seeds - 1 and write all scores and their summary to `output`.
+
+    `local` are settings of the tasks that belong to this machine, such as the place of the data: runs take them, the file does
+    not record them. Each run leaves its model in a folder of its own in `runs_in`, if given.
+    """
+    writable_folder(output.parent)
+    runs: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else []
+    order = list(dict.fromkeys([*(r["label"] for r in runs), *rows]))  # rows of the file that are not asked for stay
+    jobs = []
+    for seed in range(num_seeds):
+        for label, row in rows.items():
+            experiment = replace(row, train=replace(row.train, seed=seed, progress=False))
+            if fresh or not any(
+                r["label"] == label and r["seed"] == seed and from_dict(Experiment, r["experiment"]) == experiment
+                for r in runs
+            ):
+                jobs.append((label, experiment, None if runs_in is None else str(runs_in / folder_name(label, seed))))
+    stale = {(label, e.train.seed) for label, e, _ in jobs}
+    runs = [r for r in runs if (r["label"], r["seed"]) not in stale]
+    source = provenance()
+    asked = {(label, e.train.seed): e for label, e, _ in jobs}
+    placed = [(label, _with_task(e, local or {}), folder) for label, e, folder in jobs]
+    for k, (label, ran, scores) in enumerate(run_all(placed, num_workers), 1):
+        experiment = asked[label, ran.train.seed]
+        print(f"[{k}/{len(jobs)}] {label}, seed {experiment.train.seed}: {scores['train_seconds']:.0f} s", flush=True)
+        runs.append(
+            {
+                "label": label,
+                "seed": experiment.train.seed,
+                "experiment": to_dict(experiment),
+                **source,
+                "scores": scores,
+            }
+        )
+        runs.sort(key=lambda r: (order.index(r["label"]), r["seed"]))
+        write_results(output, _summary(runs, order))
+    return _summary(runs, order)
+
+
+def compare_methods(
+    task: str,
+    output: Path | None = None,
+    *,
+    only: Collection[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> str:
+    """Run the rows of a task's comparison (`only` those with these texts in their names) and give the table of all results.
+
+    `settings` change the tasks of the rows; `options` are those of `compare`. By default the file is results/TASK.json.
+    """
+    output = output or Path("results") / f"{task.replace('-', '_')}.json"
+    rows = {label: _with_task(row, settings or {}) for label, row in rows_of(task, only).items()}
+    values = compare(rows, output, **options)
+    times = output.with_name(f"{output.stem}_latency.json")  # of benchmarks/pusht_latency.py
+    if times.is_file():
+        values["latency"] = json.loads(times.read_text(encoding="utf-8"))
+    return TABLES[task](values)
+
+
+def _with_task(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
+    return replace(experiment, task=with_settings(experiment.task, dict(settings)))
+
+
+def folder_name(label: str, seed: int) -> str:
+    """Of a run: the letters and digits of its row, and its seed."""
+    return f"{re.sub(r'[^a-zA-Z0-9]+', '-', label).strip('-')}-{seed}"
+
+
+def _summary(runs: list[dict[str, Any]], order: list[str]) -> dict[str, Any]:
+    return {"summary": {name: summarise([r for r in runs if r["label"] == name]) for name in order}, "runs": runs}
+
+
+def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean over training seeds with its 95 % interval, and the extremes, of every number; of those runs that have it."""
+    if not runs:
+        return {}
+    every: dict[str, list[Any]] = {}
+    for run_ in runs:
+        for key, value in run_["scores"].items():
+            every.setdefault(key, []).append(value)
+    counts = {key: values[0] for key, values in every.items() if key in COUNTS}
+    out: dict[str, Any] = {"num_seeds": len(runs), "seeds": [r["seed"] for r in runs], **counts}
+    for key, values in every.items():
+        if key in counts or isinstance(values[0], str):
+            continue
+        if isinstance(values[0], list):
+            out[key] = [_interval(parts) for parts in zip(*values)]
+        else:
+            out[key] = _interval(values)
+    return out
+
+
+def _interval(values: Sequence[float | None]) -> dict[str, float | None]:
+    """Scores that do not exist (null in the file) are left out."""
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    if not known:
+        return {"mean": None}
+    mean, n = statistics.fmean(known), len(known)
+    half = student_t(n - 1) * statistics.stdev(known) / math.sqrt(n) if n > 1 else None
+    return {"mean": mean, "ci95": half, "min": min(known), "max": max(known), "n": n}

@@ -1,0 +1,1 @@
+"""Push-T: the simulator, episodes, and pictures of both."""

@@ -1,0 +1,1 @@
+"""Recipes: short functions that return an `Experiment`; variants change a few fields."""

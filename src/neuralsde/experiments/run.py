@@ -1,0 +1,147 @@
+"""A run: build, train, evaluate, and the record of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from neuralsde.config.tasks import BranchingConfig, Experiment, KnownSDEConfig, PushTConfig
+from neuralsde.config.video import FramesConfig, VideoConfig
+from neuralsde.files import replacing, writable_folder
+from neuralsde.models.build import build, load
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.records import save_yaml, to_dict
+from neuralsde.tasks import branching, frames, known_sdes, pusht, video
+from neuralsde.training.fit import fit
+from neuralsde.video_model import save_video_model
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.task import task_for
+from neuralsde.files import replacing, writable_folder
+from neuralsde.models import build, load
+from neuralsde.records import load_yaml, save_yaml, to_dict, with_settings
+from neuralsde.sequence import SequenceModel
+from neuralsde.train import fit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NUM_KEPT = 200
+"""Scored paths kept in the run folder."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves."""
+
+    model: SequenceModel
+    results: dict[str, Any]
+
+
+def provenance() -> dict[str, Any]:
+    """Where a number came from: commit, versions, hardware."""
+    packages = {}
+    for name in ("neuralsde", "torch", "numpy", "accelerate", "diffusers"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "commit": commit(),
+        "versions": {"python": platform.python_version(), **packages},
+        "hardware": {"gpu": gpu, "cpu": _cpu(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+    }
+
+
+def commit() -> str:
+    """The commit of the source tree; NEURALSDE_COMMIT names it where git cannot."""
+    named = os.environ.get("NEURALSDE_COMMIT")
+    if named:
+        return named
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *, resume: bool = False) -> Outcome:
+    """Train and score one experiment; with `run_dir`, leave config.yaml, metrics, checkpoints, the model and results.json."""
+    task = task_for(experiment.task)
+    if experiment.model.history != 1 and not task.starts_from_history:
+        raise ValueError(f"This task starts from one state: `history` must be 1. Got {experiment.model.history}.")
+    folder = None if run_dir is None else writable_folder(run_dir)
+    if folder is not None:
+        if not resume and (folder / "checkpoints").exists():
+            raise ValueError(f"{folder} already holds a run. Pass --resume to go on with it, or another --output.")
+        if not (folder / "checkpoints").exists():  # a resumed run keeps its record: fit may yet refuse the changes
+            save_yaml(experiment, folder / "config.yaml")
+    data = task.data(experiment.train.seed)
+    pairs = data.transitions(lag=experiment.task.lag, history=experiment.model.history)
+    model = build(experiment.model, pairs, seed=experiment.train.seed)
+    began = time.perf_counter()
+    fit(model, data, config=experiment.train, run_dir=folder, resume=resume)
+    seconds = time.perf_counter() - began
+    model = task.finish(model, data)
+    if folder is not None:
+        task.save(model, folder / "model")
+    scores = task.score(model, experiment.train.seed)
+    results = scores.values | {"train_seconds": round(seconds, 2)}
+    if folder is not None:
+        if scores.paths is not None:
+            np.savez_compressed(folder / "paths.npz", paths=scores.paths[:NUM_KEPT].numpy())
+        write_results(folder / "results.json", {"experiment": to_dict(experiment), **provenance(), "scores": results})
+    return Outcome(model, results)
+
+
+def load_run(run_dir: str | os.PathLike[str]) -> tuple[SequenceModel, Experiment]:
+    """The model and the settings of a finished run."""
+    folder = Path(run_dir)
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(f"{folder} is not a run folder of `nsde train`. For a saved model use `nsde sample`.")
+    return load(folder / "model"), load_yaml(Experiment, folder / "config.yaml")
+
+
+def score_run(run_dir: str | os.PathLike[str], *, seed: int = 0, **settings: Any) -> dict[str, Any]:
+    """The scores of a finished run, drawn anew, with these settings of its task changed."""
+    model, experiment = load_run(run_dir)
+    return task_for(with_settings(experiment.task, settings)).score(model, seed).values
+
+
+def plot_run(run_dir: str | os.PathLike[str], *, num_paths: int = 200, seed: int = 0) -> Figure:
+    """A figure of paths of a finished run."""
+    model, experiment = load_run(run_dir)
+    return task_for(experiment.task).plot(model, title=experiment.name, num_paths=num_paths, seed=seed)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_results(path: Path, values: dict[str, Any]) -> None:
+    """Write JSON (what is not finite as null), or leave the file as it was."""
+    with replacing(path) as new:
+        new.write_text(json.dumps(_finite(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
