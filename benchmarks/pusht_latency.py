@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from neuralsde.config import Experiment, Variant
-from neuralsde.data.demonstrations import Demonstrations
+from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.demo.pusht import shipped
 from neuralsde.experiment import provenance, write_results
 from neuralsde.models import build

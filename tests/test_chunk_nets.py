@@ -9,11 +9,11 @@ from torch import nn
 
 import neuralsde as nsde
 from neuralsde.config import ChunkTransformerConfig, DDIMConfig, MLPConfig, NeuralSDEConfig, UNet1DConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models import build
 from neuralsde.nets import ChunkTransformer, UNet1D
 from neuralsde.nets.attention import Attention
 from neuralsde.noise import Noise
-from neuralsde.trajectories import Trajectories
 
 UNET = UNet1DConfig(widths=(8, 16), kernel=3, groups=4, embedding=8)
 TRANSFORMER = ChunkTransformerConfig(layers=2, heads=2, width=16, dropout=0.0)

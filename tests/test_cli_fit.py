@@ -8,9 +8,9 @@ import pytest
 
 from neuralsde import futures, load
 from neuralsde.cli.fit_report import brownian_nll, losses
-from neuralsde.data.series import Series
-from neuralsde.data.tables import read_table
-from neuralsde.trajectories import Trajectories
+from neuralsde.data.tables.read import read_table
+from neuralsde.data.tables.series import Series
+from neuralsde.data.trajectories import Trajectories
 from test_cli import call, fails
 
 TINY = ["--net.width", "8", "--net.depth", "1", "--steps", "4", "--train.batch-size", "32", "--train.log-every", "2"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.data.series import Series
+from neuralsde.data.tables.series import Series
 from neuralsde.forecast.report import score_table, show_score, verdict
 from neuralsde.forecast.skill import evaluate_forecasts
 from test_cli import call, fails
@@ -67,7 +67,7 @@ def test_forecast_writes_quantiles_of_every_path(folder, tmp_path, capsys):
 
     # The same by hand
     from neuralsde import load
-    from neuralsde.data.tables import read_table
+    from neuralsde.data.tables.read import read_table
     from neuralsde.forecast.futures import futures
     from neuralsde.metrics.forecast import quantiles
 
@@ -248,7 +248,7 @@ def test_evaluate_writes_scores_and_figures(folder, tmp_path, capsys):
     assert scores["features"] == ["a", "b"] and scores["num_origins"] == 12 and scores["num_paths"] == 40
 
     from neuralsde import load
-    from neuralsde.data.tables import read_table
+    from neuralsde.data.tables.read import read_table
 
     data = read_table(folder / "walks.csv", id="who", time="when", columns=["a", "b"]).data
     same = evaluate_forecasts(load(folder / "model"), data, horizon=2.0, num_times=5, num_paths=40, origins_per_path=2)

@@ -7,10 +7,10 @@ from torch import nn
 
 import neuralsde as nsde
 from neuralsde.config import DDIMConfig, GaussianConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig, Sampler
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models import build
 from neuralsde.noise import Noise
 from neuralsde.sequence import SequenceModel
-from neuralsde.trajectories import Trajectories
 
 NET = MLPConfig(width=16, depth=1)
 DT = 0.5

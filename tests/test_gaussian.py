@@ -8,9 +8,9 @@ import torch
 
 import neuralsde as nsde
 from neuralsde.config import GaussianConfig, MLPConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models import build
 from neuralsde.noise import Noise
-from neuralsde.trajectories import Trajectories
 
 NET = MLPConfig(width=32, depth=1)
 DECAY = math.exp(-0.5)

@@ -4,8 +4,8 @@ import pytest
 
 pd = pytest.importorskip("pandas")
 
-from neuralsde.data.plans import read_plan  # noqa: E402
-from neuralsde.data.tables import read_table  # noqa: E402
+from neuralsde.data.tables.plans import read_plan  # noqa: E402
+from neuralsde.data.tables.read import read_table  # noqa: E402
 
 KNOWN = {
     "numbers": "who,t,x,c\na,1,0,5\na,2,0,5\nb,1,0,6\nb,4,0,6\n",

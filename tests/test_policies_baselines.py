@@ -24,9 +24,9 @@ from neuralsde.config import (
     RectifiedFlowConfig,
     UNet1DConfig,
 )
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models import build
 from neuralsde.noise import Noise
-from neuralsde.trajectories import Trajectories
 
 MLP = MLPConfig(width=32, depth=2)
 UNET = UNet1DConfig(widths=(32, 32), kernel=3, groups=4, embedding=16)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuralsde.data.tables import TimeAxis, read_table
+from neuralsde.data.tables.read import TimeAxis, read_table
 
 
 @pytest.fixture

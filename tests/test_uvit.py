@@ -8,9 +8,9 @@ import torch
 
 from neuralsde import fit
 from neuralsde.config import MLPConfig, NeuralSDEConfig, PFIConfig, RectifiedFlowConfig, UViTConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models import build, load
 from neuralsde.nets import UViT
-from neuralsde.trajectories import Trajectories
 
 SMALL = UViTConfig(width=32, depth=3)
 

@@ -11,11 +11,11 @@ import torch
 
 from neuralsde.cli.video_films import Film, longest, windows
 from neuralsde.config import AutoencoderConfig, ConvConfig, NeuralSDEConfig, UViTConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.models import build, load
 from neuralsde.nets.tiny import TinyDecoder, TinyEncoder
 from neuralsde.taef2 import FILES, pretrained
-from neuralsde.trajectories import Trajectories
 from neuralsde.video_model import Footage, VideoModel, load_video_model, save_video_model
 from neuralsde.video_pictures import GIVEN, film, film_in_true_time, strip, strip_over_time
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.config import GaussianConfig, MLPConfig, ModelConfig, NeuralSDEConfig, TrainConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models import build
 from neuralsde.noise import Noise
 from neuralsde.sequence import SequenceModel
 from neuralsde.train import fit
-from neuralsde.trajectories import Trajectories
 from peers.prior import READING, Clock, LatentModel, Windows, build_prior, train
 
 NET = MLPConfig(width=64, depth=2)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.config import MLPConfig, NeuralSDEConfig, Sampler, TrainConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.method import NeuralSDE
 from neuralsde.models import build
 from neuralsde.nets.mlp import MLP
 from neuralsde.train import Average, learning_rate
-from neuralsde.trajectories import Trajectories
 
 READING: dict[str, Any] = {
     "transition": "moments",

@@ -7,20 +7,22 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from neuralsde.config import MLPConfig, PolicyConfig, Sampler, TrainConfig
-    from neuralsde.data.demonstrations import Demonstrations
-    from neuralsde.data.imitation import read_demonstrations
-    from neuralsde.data.tables import read_table
+    from neuralsde.data.describe import describe
+    from neuralsde.data.robots.demonstrations import Demonstrations
+    from neuralsde.data.robots.read import read_demonstrations
+    from neuralsde.data.tables.read import read_table
+    from neuralsde.data.trajectories import Trajectories
+    from neuralsde.data.transition import Transition
     from neuralsde.forecast.futures import forecasts, futures
     from neuralsde.forecast.skill import evaluate_forecasts
     from neuralsde.method import NeuralSDE
     from neuralsde.models import load
     from neuralsde.policy import SDEPolicy, action_paths
-    from neuralsde.sequence import SequenceModel, Transition
+    from neuralsde.sequence import SequenceModel
     from neuralsde.train import fit
-    from neuralsde.trajectories import Trajectories
 
 _HOME = {
-    "Demonstrations": "data.demonstrations",
+    "Demonstrations": "data.robots.demonstrations",
     "MLPConfig": "config",
     "NeuralSDE": "method",
     "PolicyConfig": "config",
@@ -28,16 +30,17 @@ _HOME = {
     "Sampler": "config",
     "SequenceModel": "sequence",
     "TrainConfig": "config",
-    "Trajectories": "trajectories",
-    "Transition": "sequence",
+    "Trajectories": "data.trajectories",
+    "Transition": "data.transition",
     "action_paths": "policy",
+    "describe": "data.describe",
     "evaluate_forecasts": "forecast.skill",
     "fit": "train",
     "forecasts": "forecast.futures",
     "futures": "forecast.futures",
     "load": "models",
-    "read_demonstrations": "data.imitation",
-    "read_table": "data.tables",
+    "read_demonstrations": "data.robots.read",
+    "read_table": "data.tables.read",
 }
 __all__ = [
     "Demonstrations",
@@ -52,6 +55,7 @@ __all__ = [
     "Transition",
     "__version__",
     "action_paths",
+    "describe",
     "evaluate_forecasts",
     "fit",
     "forecasts",

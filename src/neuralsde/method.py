@@ -39,6 +39,7 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.config import NeuralSDEConfig, Sampler
+from neuralsde.data.trajectories import Lag, Trajectories
 from neuralsde.likelihood import GaussianSteps
 from neuralsde.losses import DIFFUSION_LOSSES, denoiser_dsm, flow_log, flow_mse, flow_nll, refiner_mse
 from neuralsde.moments import moved
@@ -48,7 +49,6 @@ from neuralsde.scale import joined
 from neuralsde.sequence import Condition, Scale, Transition, evaluating, has_dropout, observed_mean
 from neuralsde.sizes import StepSizes, of_another_length
 from neuralsde.solvers import SCHEMES, Coefficients, Step, newest_slope, steps_in
-from neuralsde.trajectories import Lag, Trajectories
 
 
 class NeuralSDE(GaussianSteps):

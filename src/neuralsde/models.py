@@ -41,6 +41,7 @@ from neuralsde.config import (
     RectifiedFlowConfig,
     TinyConfig,
 )
+from neuralsde.data.trajectories import Transitions
 from neuralsde.files import read_tensors
 from neuralsde.method import NeuralSDE
 from neuralsde.nets import NETS, HistoryMLP
@@ -48,7 +49,6 @@ from neuralsde.nets.convolutional import Decoder, Encoder
 from neuralsde.nets.tiny import TinyDecoder, TinyEncoder
 from neuralsde.records import from_dict
 from neuralsde.sequence import FORMAT, Scale, SequenceModel, Transition, evaluating
-from neuralsde.trajectories import Transitions
 
 CLASSES: dict[str, tuple[type[SequenceModel], type]] = {
     "NeuralSDE": (NeuralSDE, NeuralSDEConfig),

@@ -22,13 +22,13 @@ import torch
 from torch import Tensor
 
 from neuralsde.config import PolicyConfig
-from neuralsde.data.demonstrations import Demonstrations
+from neuralsde.data.robots.demonstrations import Demonstrations
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.files import replacing
 from neuralsde.models import load
 from neuralsde.noise import Noise
 from neuralsde.records import from_dict, to_dict
 from neuralsde.sequence import SequenceModel
-from neuralsde.trajectories import Trajectories
 
 MAX_LEVELS = 16
 """Values that a discrete entry of the action may take."""

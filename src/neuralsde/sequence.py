@@ -17,16 +17,17 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from neuralsde.config import ModelSettings, NeuralSDEConfig, Sampler
+from neuralsde.data.transition import Transition
 from neuralsde.files import writable_folder
 from neuralsde.noise import Noise
 from neuralsde.records import to_dict
@@ -34,39 +35,11 @@ from neuralsde.scale import Scale, joined
 from neuralsde.solvers import Grid, Step, Times, grid_between, integrate, output_times
 
 if TYPE_CHECKING:
-    from neuralsde.trajectories import Lag, Trajectories
+    from neuralsde.data.trajectories import Lag, Trajectories
 
 FORMAT = 1
 MAX_CHUNK_ELEMENTS = 2**25
 """Numbers in the record of one chunk of paths: bounds the memory of sampling (128 MiB in float32)."""
-
-
-@dataclass
-class Transition:
-    """A batch of pairs of states, in raw units."""
-
-    history: Float[Tensor, "B H *S"]
-    """Oldest first; history[:, -1] is the state before the step."""
-    next: Float[Tensor, "B *S"]
-    dt: Float[Tensor, " B"]
-    time: Float[Tensor, " B"]
-    """Time of the newest history state since the start of its path."""
-    context: Float[Tensor, "B C"] | None = None
-    mask: Bool[Tensor, "B *S"] | None = None
-    """True where both ends of the step were observed."""
-
-    def __len__(self) -> int:
-        return len(self.next)
-
-    def to(self, device: torch.device | str) -> Transition:
-        """The same batch on another device."""
-        moved = {k: v.to(device) for k, v in vars(self).items() if v is not None}
-        return replace(self, **moved)
-
-    def with_context_noise(self, std: Tensor, noise: Noise) -> Transition:
-        """The same batch seen by noisier sensors: Gaussian noise of `std` (C,) on the context."""
-        assert self.context is not None
-        return replace(self, context=self.context + std * noise.child(1).normal(0, tuple(std.shape)))
 
 
 Condition = Callable[[Tensor], "Tensor | None"]

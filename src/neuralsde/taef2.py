@@ -10,8 +10,8 @@ from torch import Tensor
 
 from neuralsde.autoencoder import Autoencoder
 from neuralsde.config import AutoencoderConfig, TinyConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models import build
-from neuralsde.trajectories import Trajectories
 
 FILES = {"encoder": "taef2_encoder.pth", "decoder": "taef2_decoder.pth"}
 

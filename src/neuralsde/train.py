@@ -25,12 +25,12 @@ from torch import Tensor
 from neuralsde.average import Average
 from neuralsde.checkpoints import Checkpoint, Checkpoints
 from neuralsde.config import TrainConfig
+from neuralsde.data.trajectories import Trajectories, Transitions
 from neuralsde.files import writable_folder
 from neuralsde.graphs import CapturedStep, can_capture, compiled_layers, set_rate
 from neuralsde.noise import Noise
 from neuralsde.records import RunError, to_dict, with_settings
 from neuralsde.sequence import SequenceModel
-from neuralsde.trajectories import Trajectories, Transitions
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

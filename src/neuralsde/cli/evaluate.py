@@ -15,11 +15,11 @@ from tyro.conf import Positional
 from neuralsde.cli.episodes import Episodes, policy_folder
 from neuralsde.cli.forecast import DEFAULT_STEPS, OF_TABLES, TableOptions, load_model, refuse_videos
 from neuralsde.cli.options import given, refuse
-from neuralsde.data.series import Series
+from neuralsde.data.tables.series import Series
 from neuralsde.forecast.report import save_figures, score_table
 
 if TYPE_CHECKING:
-    from neuralsde.data.tables import Table
+    from neuralsde.data.tables.read import Table
 
 FORECASTS = {"horizon", "num_times", "origins_per_path", "output", *OF_TABLES}
 """Options of tables alone."""

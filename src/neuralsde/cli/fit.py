@@ -13,11 +13,11 @@ from tyro.conf import Positional
 from neuralsde.cli.fit_video import VideoFit, fit_videos, is_video
 from neuralsde.cli.options import given, refuse
 from neuralsde.config import HistoryConfig, NeuralSDEConfig, TrainConfig
-from neuralsde.data.series import Series
+from neuralsde.data.tables.series import Series
 from neuralsde.records import to_dict
 
 if TYPE_CHECKING:
-    from neuralsde.data.tables import Table
+    from neuralsde.data.tables.read import Table
     from neuralsde.sequence import SequenceModel
 
 TABLES = {
@@ -92,7 +92,8 @@ class Fit:
 
     def _fit_table(self, folder: Path) -> None:
         from neuralsde.cli.fit_report import score, write_report
-        from neuralsde.data.tables import read_table
+        from neuralsde.data.describe import describe
+        from neuralsde.data.tables.read import read_table
         from neuralsde.experiment import provenance, write_results
         from neuralsde.files import writable_folder
         from neuralsde.train import fit
@@ -108,7 +109,7 @@ class Fit:
             separator=self.separator,
             decimal=self.decimal,
         )
-        summary = table.data.describe()
+        summary = describe(table.data)
         print(f"{table.report}\n\n{summary}\n")
         if all(f.low == f.high for f in summary.features):
             raise ValueError(f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.")

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from neuralsde.config import NeuralSDEConfig
 from neuralsde.data.describe import Description
-from neuralsde.data.tables import Table
+from neuralsde.data.tables.read import Table
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import forecasts
 from neuralsde.forecast.report import half_width, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
 from neuralsde.records import RunError, to_dict
 from neuralsde.sequence import SequenceModel
-from neuralsde.trajectories import Trajectories
 
 NUM_FORECASTS = 100
 """Forecasts that are scored."""

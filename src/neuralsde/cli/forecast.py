@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
-from neuralsde.data.series import Series
+from neuralsde.data.tables.series import Series
 from neuralsde.forecast.report import MAX_FANS, draw_fans
 
 if TYPE_CHECKING:
-    from neuralsde.data.plans import Plan
-    from neuralsde.data.tables import Table
+    from neuralsde.data.tables.plans import Plan
+    from neuralsde.data.tables.read import Table
     from neuralsde.sequence import SequenceModel
 
 DEFAULT_STEPS = 20
@@ -48,7 +48,7 @@ class TableOptions:
 
     def read(self, file: Path, model_folder: Path, model: SequenceModel) -> Table:
         """The table in `file`, in the form that the model was trained on."""
-        from neuralsde.data.tables import read_table
+        from neuralsde.data.tables.read import read_table
 
         series = Series.load(model_folder)
         options: dict[str, Any] = {}
@@ -184,6 +184,6 @@ class Forecast(TableOptions):
             print(f"Wrote {self.plot}")
 
     def _plan(self, file: Path, table: Table) -> Plan:
-        from neuralsde.data.plans import read_plan
+        from neuralsde.data.tables.plans import read_plan
 
         return read_plan(file, table, date_format=self._told("date_format", Series.load(self.model)))

@@ -15,13 +15,13 @@ from tyro.conf import Positional
 from neuralsde.cli.forecast import OF_TABLES, TableOptions, load_model
 from neuralsde.cli.options import given, refuse
 from neuralsde.cli.sample_video import VideoSample, sample_video
-from neuralsde.data.series import Series
+from neuralsde.data.tables.series import Series
 
 if TYPE_CHECKING:
     import numpy as np
 
     from neuralsde.config import Sampler
-    from neuralsde.data.tables import TimeAxis
+    from neuralsde.data.tables.read import TimeAxis
     from neuralsde.sequence import SequenceModel
 
 
@@ -150,7 +150,7 @@ class Sample(TableOptions):
         import numpy as np
 
         from neuralsde.data.columns import parse_stamps
-        from neuralsde.data.tables import TimeAxis
+        from neuralsde.data.tables.read import TimeAxis
 
         axis = TimeAxis(series.time, "dates", series.time_unit, series.time_origin)
         if self.start_time is None:

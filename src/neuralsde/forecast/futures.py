@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from neuralsde.config import Sampler
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.sequence import SequenceModel
-from neuralsde.trajectories import Trajectories
 
 SAME = 1e-6
 """Share of a training step by which stamps that mean the same time may differ."""

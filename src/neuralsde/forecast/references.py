@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from neuralsde.trajectories import Trajectories
+from neuralsde.data.trajectories import Trajectories
 
 POOL = 4_000
 """States or increments that are drawn from."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from neuralsde.data.tables import Table
+    from neuralsde.data.tables.read import Table
     from neuralsde.forecast.futures import Forecasts
     from neuralsde.plots import Fan
 

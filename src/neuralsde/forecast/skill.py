@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from neuralsde.config import Sampler
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import Forecasts, forecasts
 from neuralsde.forecast.references import climatology, random_walk
 from neuralsde.metrics.forecast import (
@@ -30,7 +31,6 @@ from neuralsde.metrics.forecast import (
     pit_histogram,
 )
 from neuralsde.sequence import SequenceModel
-from neuralsde.trajectories import Trajectories
 
 LEVELS = (0.5, 0.8, 0.95)
 """Central intervals that are reported."""

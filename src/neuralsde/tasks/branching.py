@@ -15,9 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from neuralsde.config import BranchingConfig, Sampler
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.metrics.trajectory import crossing, distance_to_segments, shares
 from neuralsde.sequence import SequenceModel
-from neuralsde.trajectories import Trajectories
 
 SPEED, FORK_TIME, END_TIME = 0.1, 45.0, 100.0
 FORK = (SPEED * FORK_TIME, 0.0)

@@ -16,11 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralsde.config import KnownSDEConfig, Sampler
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.metrics.forecast import energy_distance, interval_coverage, mean_ci, wasserstein_1d
 from neuralsde.moments import log_density, propagate
 from neuralsde.sequence import SequenceModel, Transition
 from neuralsde.tasks.systems import SYSTEMS, System
-from neuralsde.trajectories import Trajectories
 
 HELD_OUT = 1_000_000
 """Offset of the seeds of held-out paths."""

@@ -16,8 +16,9 @@ from typing import Any, cast
 import numpy as np
 
 from neuralsde.config import PushTConfig, Variant
-from neuralsde.data.demonstrations import Demonstrations
-from neuralsde.data.imitation import read_demonstrations
+from neuralsde.data.robots.demonstrations import Demonstrations
+from neuralsde.data.robots.read import read_demonstrations
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.metrics.imitation import summary
 from neuralsde.policy import SDEPolicy, action_paths
 from neuralsde.records import RunError
@@ -25,7 +26,6 @@ from neuralsde.sequence import SequenceModel
 from neuralsde.tasks.pusht_images import demonstration_images
 from neuralsde.tasks.pusht_rollout import Conditions, Rollout, roll_out
 from neuralsde.tasks.pusht_sim import OBSERVATION_SIZE, SIZE, ObservationKind, mirrored, observe, with_images
-from neuralsde.trajectories import Trajectories
 
 DT = 0.1
 """Time between the instants of the demonstrations."""

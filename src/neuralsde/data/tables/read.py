@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from neuralsde.data.arrays import LARGEST
-from neuralsde.data.cells import Cells, as_numbers, check_names, is_missing, read_cells
 from neuralsde.data.columns import KINDS, has_zone, in_paths, look_like_days, parse_stamps, unread
-from neuralsde.trajectories import Trajectories
+from neuralsde.data.tables.cells import Cells, as_numbers, check_names, is_missing, read_cells
+from neuralsde.data.trajectories import Trajectories
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 """Units of time for dates and durations."""

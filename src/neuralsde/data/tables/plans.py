@@ -9,9 +9,9 @@ import os
 
 import numpy as np
 
-from neuralsde.data.cells import Cells, as_numbers, check_names, read_cells
 from neuralsde.data.columns import KINDS, has_zone, in_paths, parse_stamps, unread
-from neuralsde.data.tables import Table
+from neuralsde.data.tables.cells import Cells, as_numbers, check_names, read_cells
+from neuralsde.data.tables.read import Table
 
 Plan = list[tuple[np.ndarray, np.ndarray]]
 """Of each path: stamps (M,), and contexts (M, C) that hold from them on."""
