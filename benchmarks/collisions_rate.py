@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from neuralsde.experiment import provenance, write_results
+from neuralsde.provenance import provenance, write_results
 from neuralsde.tasks import collisions_camera as camera
 from neuralsde.tasks.collisions_physics import Scenes, simulate
 from neuralsde.tasks.collisions_render import Renderer

@@ -31,7 +31,7 @@ import torch
 import neuralsde as nsde
 from neuralsde.compare import summarise
 from neuralsde.config import HistoryConfig, MLPConfig, NetConfig
-from neuralsde.experiment import provenance, write_results
+from neuralsde.provenance import provenance, write_results
 from neuralsde.records import to_dict
 
 DAMPING, MEASUREMENT, DT, LENGTH = 0.1, 0.1, 0.2, 100

@@ -36,8 +36,8 @@ from peers.report import table as table  # for the documentation
 from torch import Tensor
 
 from neuralsde.config import KnownSDEConfig
-from neuralsde.experiment import provenance, write_results
 from neuralsde.metrics.forecast import energy_distance
+from neuralsde.provenance import provenance, write_results
 from neuralsde.sequence import SequenceModel
 from neuralsde.solvers import Diverged
 from neuralsde.tasks import known_sdes

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 
-from neuralsde.experiment import provenance, run, write_results
+from neuralsde.experiment import run
+from neuralsde.provenance import provenance, write_results
 from neuralsde.recipes import branching
 
 

@@ -20,7 +20,7 @@ from torch import nn
 
 import neuralsde as nsde
 from neuralsde.config import MLPConfig
-from neuralsde.experiment import provenance, write_results
+from neuralsde.provenance import provenance, write_results
 
 DT, NUM_STEPS = 0.1, 80
 GAIN, ANGLE, DRAG = 2.5, math.radians(40.0), 0.6

@@ -71,7 +71,7 @@ def test_parquet(tmp_path):
     ("kind", "text", "words"),
     [
         ("numbers", "who,t,c\n", "plan.csv has no rows"),
-        ("numbers", "who,t,c\na,5,1\n", "no row for 1 of 2 path.s., first 'b'. Add them, or .*--ids"),
+        ("numbers", "who,t,c\na,5,1\n", "no row for 1 of 2 path.s., first 'b'. Add them, or .*`ids`"),
         ("numbers", "who,t,c\na,5,1\nb,5,\n", "'c' must hold a number in every row. Got .* in line 3"),
         ("numbers", "who,t,c\na,5,1\nb,5,on\n", "Got 'on' in line 3"),
         (

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from neuralsde.data.tables.read import read_table
     from neuralsde.data.trajectories import Trajectories
     from neuralsde.data.transition import Transition
+    from neuralsde.forecast.fit import fit_table
     from neuralsde.forecast.futures import forecasts, futures
+    from neuralsde.forecast.sample import sample_state, sample_table
     from neuralsde.forecast.skill import evaluate_forecasts
+    from neuralsde.forecast.tables import evaluate_table, forecast_table
+    from neuralsde.forecast.trained import TableModel
     from neuralsde.method import NeuralSDE
     from neuralsde.models import load
     from neuralsde.policy import SDEPolicy, action_paths
@@ -29,18 +33,24 @@ _HOME = {
     "SDEPolicy": "policy",
     "Sampler": "config",
     "SequenceModel": "sequence",
+    "TableModel": "forecast.trained",
     "TrainConfig": "config",
     "Trajectories": "data.trajectories",
     "Transition": "data.transition",
     "action_paths": "policy",
     "describe": "data.describe",
     "evaluate_forecasts": "forecast.skill",
+    "evaluate_table": "forecast.tables",
     "fit": "train",
+    "fit_table": "forecast.fit",
+    "forecast_table": "forecast.tables",
     "forecasts": "forecast.futures",
     "futures": "forecast.futures",
     "load": "models",
     "read_demonstrations": "data.robots.read",
     "read_table": "data.tables.read",
+    "sample_state": "forecast.sample",
+    "sample_table": "forecast.sample",
 }
 __all__ = [
     "Demonstrations",
@@ -50,6 +60,7 @@ __all__ = [
     "SDEPolicy",
     "Sampler",
     "SequenceModel",
+    "TableModel",
     "TrainConfig",
     "Trajectories",
     "Transition",
@@ -57,12 +68,17 @@ __all__ = [
     "action_paths",
     "describe",
     "evaluate_forecasts",
+    "evaluate_table",
     "fit",
+    "fit_table",
+    "forecast_table",
     "forecasts",
     "futures",
     "load",
     "read_demonstrations",
     "read_table",
+    "sample_state",
+    "sample_table",
 ]
 
 

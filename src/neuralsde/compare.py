@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from neuralsde.config import Experiment
-from neuralsde.experiment import provenance, run, write_results
+from neuralsde.experiment import run
 from neuralsde.files import writable_folder
 from neuralsde.metrics.forecast import student_t
+from neuralsde.provenance import provenance, write_results
 from neuralsde.records import from_dict, to_dict
 
 COUNTS = ("num_paths", "num_forecasts", "num_episodes", "num_clips", "num_frames", "parameters")

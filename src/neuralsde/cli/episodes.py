@@ -83,8 +83,8 @@ class Episodes:
             print(line)
         self._draw(rollout)
         if output is not None:
-            from neuralsde.experiment import provenance, write_results
             from neuralsde.files import writable_folder
+            from neuralsde.provenance import provenance, write_results
 
             writable_folder(output.parent)
             record = {"policy": str(folder), "parameters": parameters, "variant": to_dict(self.world), **provenance()}

@@ -10,10 +10,10 @@ from typing import Any
 
 from neuralsde.config import Variant
 from neuralsde.demo.page import image, page
-from neuralsde.experiment import provenance, write_results
 from neuralsde.files import writable_folder
 from neuralsde.metrics.imitation import ranges, summary
 from neuralsde.plots_pusht import push_grid
+from neuralsde.provenance import provenance, write_results
 from neuralsde.result_tables import policy_scores
 from neuralsde.tasks import pusht
 from neuralsde.tasks.pusht_pictures import panel, save_episode

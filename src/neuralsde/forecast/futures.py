@@ -80,7 +80,7 @@ def forecasts(
     usable = ahead[origins.row] > 0
     if not bool(usable.any()):
         raise ValueError(
-            f"No path leaves room for `horizon`={horizon:g} after {model.config.history} slot(s) of history. The longest "
+            f"No path leaves room for `horizon={horizon:g}` after {model.config.history} slot(s) of history. The longest "
             f"lasts {float(data.durations.max()):g}. Use a shorter horizon or longer paths."
         )
     origins = _spread_over_paths(origins[usable], origins_per_path)
