@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from neuralsde.cli.episodes import Episodes, policy_folder
 from neuralsde.cli.forecast import OF_TABLES, TableOptions, refuse_videos
-from neuralsde.cli.options import given, in_flags, refuse
+from neuralsde.cli.options import given, in_flags, keywords, refuse
 from neuralsde.data.tables.series import Series
 
 FORECASTS = {"horizon", "num_times", "origins_per_path", "output", *OF_TABLES}
@@ -75,16 +75,8 @@ class Evaluate(TableOptions):
         from neuralsde.forecast.tables import evaluate_table
 
         model, table = self.open(self.model, file)
-        scores = evaluate_table(
-            model,
-            table,
-            horizon=self.horizon,
-            num_times=self.num_times,
-            num_paths=200 if self.num_paths is None else self.num_paths,
-            origins_per_path=self.origins_per_path,
-            seed=self.seed,
-            output=self.output or self.model / "evaluation",
-        )
+        place = {"output": self.model / "evaluation"}
+        scores = evaluate_table(model, table, **place | keywords(evaluate_table, self))
         print(f"\n{in_flags(str(scores), Evaluate)}\n\nWrote {', '.join(map(str, scores.files))}")
         if len(scores.files) == 1:
             print("No figures: pip install 'neuralsde[plots]'.")

@@ -11,7 +11,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
 from neuralsde.cli.fit_video import VideoFit, fit_videos, is_video
-from neuralsde.cli.options import given, in_flags, refuse
+from neuralsde.cli.options import given, in_flags, keywords, refuse
 from neuralsde.config import NeuralSDEConfig, TrainConfig
 
 
@@ -92,20 +92,10 @@ class Fit:
     def _fit_table(self, folder: Path) -> None:
         from neuralsde.forecast.fit import fit_table
 
-        options = dataclasses.asdict(self.table)
-        lag = options.pop("lag")
-        fitted = fit_table(
-            self.data,
-            model=self.model,
-            train=self.train,
-            steps=self.steps,
-            lag=lag[0] if len(lag) == 1 else lag or None,
-            holdout=self.holdout,
-            output=folder,
-            resume=self.resume,
-            say=lambda text: print(in_flags(text, Fit)),
-            **options | {"columns": self.table.columns or None},
-        )
+        lag, columns = self.table.lag, self.table.columns or None
+        options = keywords(fit_table, self) | dataclasses.asdict(self.table) | {"columns": columns, "output": folder}
+        options |= {"lag": lag[0] if len(lag) == 1 else lag or None, "say": lambda text: print(in_flags(text, Fit))}
+        fitted = fit_table(self.data, **options)
         if fitted.held_out is not None:
             print("\n".join(fitted.held_out.lines()))
         print(f"Wrote {folder}: report.md, model/, series.json, metrics.jsonl, results.json")

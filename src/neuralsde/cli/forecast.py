@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
-from neuralsde.cli.options import in_flags
+from neuralsde.cli.options import in_flags, keywords
 
 if TYPE_CHECKING:
     from neuralsde.data.tables.read import Table
@@ -97,17 +97,7 @@ class Forecast(TableOptions):
         from neuralsde.forecast.tables import forecast_table
 
         model, table = self.open(self.model, self.data)
-        made = forecast_table(
-            model,
-            table,
-            future=self.future,
-            horizon=self.horizon,
-            num_times=self.num_times,
-            num_paths=self.num_paths,
-            quantiles=self.quantiles,
-            seed=self.seed,
-            output=self.output,
-        )
+        made = forecast_table(model, table, **keywords(forecast_table, self))
         print(f"Wrote forecasts of {len(made.made.path)} path(s), {made.horizon:g} ahead, to {self.output}.")
         if self.plot is not None:
             made.draw(self.plot)

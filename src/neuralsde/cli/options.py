@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import re
 import shlex
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import tyro
@@ -33,6 +34,13 @@ def refuse(flags: list[str], why: str) -> None:
     """Say that these flags mean nothing here."""
     if flags:
         raise ValueError(f"{', '.join(flags)}: {why}")
+
+
+def keywords(function: Callable[..., Any], options: Any) -> dict[str, Any]:
+    """The keyword arguments of a function that are options of the same name; None leaves the function its default."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
 def in_flags(text: str, command: Any) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from tyro.conf import Positional
 
 from neuralsde.cli.forecast import OF_TABLES, TableOptions, refuse_videos
-from neuralsde.cli.options import given, refuse
+from neuralsde.cli.options import given, keywords, refuse
 from neuralsde.cli.sample_video import VideoSample, sample_video
 
 STATES = {"stop", "start", "data", "start_context", "start_time", "num_times", *OF_TABLES}
@@ -76,18 +76,15 @@ class Sample(TableOptions):
             raise ValueError("Give --stop, the last output time, counted from the first state.")
         if bool(self.start) == (self.data is not None):
             raise ValueError("Give either --start, the first state, or --data, a table to go on from.")
-        how: dict[str, Any] = {"stop": self.stop, "num_times": self.num_times, "substeps": self.substeps}
-        how |= {"pull": self.pull, "seed": self.seed, "output": output}
-        how |= {} if self.num_paths is None else {"num_paths": self.num_paths}
         if self.data is None:
             refuse(given(self, OF_TABLES), "this is for a table. Give one with --data, in place of --start.")
             refuse_videos(self.model)
-            first: dict[str, Any] = {"start_context": self.start_context, "start_time": self.start_time}
-            drawn = sample_state(self.model, self.start, **first, **how)
+            drawn = sample_state(self.model, self.start, **keywords(sample_state, self) | {"output": output})
         else:
             why = "this goes with --start. A table has times and context of its own: leave it out."
             refuse(given(self, {"start_time", "start_context"}), why)
-            drawn = sample_table(*self.open(self.model, self.data), **how)
+            model, table = self.open(self.model, self.data)
+            drawn = sample_table(model, table, **keywords(sample_table, self) | {"output": output})
         passes = ", ".join(f"{name} {n}" for name, n in drawn.passes.items())
         each = "" if drawn.ids is None else f" from each of {len(drawn.ids)} ends"
         print(

@@ -83,10 +83,7 @@ def sample_state(
         start_context: context of the first state, which is held.
         start_time: time or date of the first state; None: 0, or the last date of the training data.
         num_times: output times from 0 to `stop`.
-        num_paths: paths to draw.
-        substeps: solver steps per training step, if not the model's.
-        pull: contraction towards the data, if not the model's.
-        seed: of the paths.
+        substeps, pull: of the sampler, if not the model's.
         output: an .npz or .csv file to write.
     """
     _check(output, stop, num_times)

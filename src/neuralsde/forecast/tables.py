@@ -76,10 +76,7 @@ def forecast_table(
         table: a file, read as the table of the training was, or what `TableModel.read` made of one.
         future: a table of the context after the last observations, as `read_plan` takes it; else the last context is held.
         horizon: time ahead; None: 20 training steps, or to the end of `future` where that is later.
-        num_times: forecast times.
-        num_paths: samples per series.
         quantiles: probabilities of the quantiles in the rows.
-        seed: of the samples.
         output: a .csv file to write the rows to.
     """
     if output is not None and Path(output).suffix != ".csv":
@@ -124,16 +121,12 @@ def evaluate_table(
     seed: int = 0,
     output: str | os.PathLike[str] | None = None,
 ) -> TableScores:
-    """Score a model on a table that it was not trained on; the context of each origin is held, as in `forecast_table`.
+    """Score a model on a table that it was not trained on; model and table as for `forecast_table`.
 
     Args:
-        model: a folder, or what was loaded from one.
-        table: a file, read as the table of the training was, or what `TableModel.read` made of one.
         horizon: time ahead; None: 20 training steps, or half the longest series.
-        num_times: observations scored per forecast.
-        num_paths: samples per forecast.
+        num_times: observations scored per forecast; the context of its origin is held.
         origins_per_path: forecasts per series; None: 100 over all of them.
-        seed: of the samples.
         output: a folder for results.json, fans.png and calibration.png.
     """
     trained = TableModel.load(model)
