@@ -363,10 +363,10 @@ def test_sample_with_a_history(tmp_path, capsys):
 
 
 def test_numbers_of_time_are_written_in_full(tmp_path):
-    from neuralsde.forecast.sample import Drawn
+    from neuralsde.forecast.sample import SampledPaths
 
     times = 1.7e9 + np.array([[0.0, 0.25]])
-    Drawn(None, times, np.zeros((1, 1, 2, 1), np.float32), ("x",), None).write(tmp_path / "p.csv")
+    SampledPaths(None, times, np.zeros((1, 1, 2, 1), np.float32), ("x",), None).write(tmp_path / "p.csv")
     assert [r["time"] for r in read(tmp_path / "p.csv")] == ["1700000000", "1700000000.25"]
 
 

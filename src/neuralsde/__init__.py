@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from neuralsde.forecast.futures import forecasts, futures
     from neuralsde.forecast.sample import sample_state, sample_table
     from neuralsde.forecast.skill import evaluate_forecasts
+    from neuralsde.forecast.table_model import TableModel
     from neuralsde.forecast.tables import evaluate_table, forecast_table
-    from neuralsde.forecast.trained import TableModel
     from neuralsde.method import NeuralSDE
     from neuralsde.models import load
     from neuralsde.policy import SDEPolicy, action_paths
@@ -33,7 +33,7 @@ _HOME = {
     "SDEPolicy": "policy",
     "Sampler": "config",
     "SequenceModel": "sequence",
-    "TableModel": "forecast.trained",
+    "TableModel": "forecast.table_model",
     "TrainConfig": "config",
     "Trajectories": "data.trajectories",
     "Transition": "data.transition",

@@ -17,7 +17,7 @@ from neuralsde.cli.demo import Demo
 from neuralsde.cli.evaluate import Evaluate
 from neuralsde.cli.fit import Fit
 from neuralsde.cli.forecast import Forecast, refuse_videos
-from neuralsde.cli.options import given, in_flags, refuse, shortened
+from neuralsde.cli.options import given, in_flags, refuse, short_help
 from neuralsde.cli.sample import Sample
 from neuralsde.config import Experiment
 from neuralsde.recipes import COMPARISONS, RECIPES
@@ -227,7 +227,7 @@ def _dispatch(arguments: list[str]) -> None:
         raise ValueError(f"There is no command {name!r}. Commands: {', '.join([*COMMANDS, 'train'])}.")
     command = COMMANDS[name]
     if hasattr(command, "SHORT") and {"-h", "--help"} & set(rest):
-        command = shortened(command, command.SHORT)
+        command = short_help(command, command.SHORT)
     rest = ["--help" if argument == "--help-all" else argument for argument in rest]
     tyro.cli(command, args=rest, prog=f"nsde {name}").run()
 

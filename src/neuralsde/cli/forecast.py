@@ -13,7 +13,7 @@ from neuralsde.cli.options import in_flags, keywords
 
 if TYPE_CHECKING:
     from neuralsde.data.tables.read import Table
-    from neuralsde.forecast.trained import TableModel
+    from neuralsde.forecast.table_model import TableModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class TableOptions:
 
     def open(self, folder: Path, file: Path) -> tuple[TableModel, Table]:
         """The model, and the table in the form that it was trained on; what was read is printed."""
-        from neuralsde.forecast.trained import TableModel
+        from neuralsde.forecast.table_model import TableModel
 
         refuse_videos(folder)
         model = TableModel.load(folder)
@@ -98,7 +98,7 @@ class Forecast(TableOptions):
 
         model, table = self.open(self.model, self.data)
         made = forecast_table(model, table, **keywords(forecast_table, self))
-        print(f"Wrote forecasts of {len(made.made.path)} path(s), {made.horizon:g} ahead, to {self.output}.")
+        print(f"Wrote forecasts of {len(made.forecasts.path)} path(s), {made.horizon:g} ahead, to {self.output}.")
         if self.plot is not None:
             made.draw(self.plot)
             print(f"Wrote {self.plot}")

@@ -84,7 +84,7 @@ def _fields(command: Any) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
         yield field.name, kind, tuple(marks)
 
 
-def shortened(command: Any, shown: Mapping[str, Collection[str]]) -> Any:
+def short_help(command: Any, shown: Mapping[str, Collection[str]]) -> Any:
     """The command for its help page: the fields `shown` alone; a group of options has the names of those to show."""
     annotate: Any = typing.Annotated
     body: dict[str, Any] = {"__doc__": command.__doc__, "__annotations__": {}}
@@ -92,7 +92,7 @@ def shortened(command: Any, shown: Mapping[str, Collection[str]]) -> Any:
         field = command.__dataclass_fields__[name]
         default = field.default_factory
         if shown.get(name):
-            kind = default = shortened(kind, dict.fromkeys(shown[name], ()))
+            kind = default = short_help(kind, dict.fromkeys(shown[name], ()))
         elif name not in shown:
             marks = (*marks, tyro.conf.Suppress)
         body["__annotations__"][name] = annotate[(kind, *marks)] if marks else kind

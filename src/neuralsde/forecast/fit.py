@@ -21,7 +21,7 @@ from neuralsde.forecast.futures import forecasts
 from neuralsde.forecast.references import brownian_nll
 from neuralsde.forecast.report import HeldOut, fit_report, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
-from neuralsde.forecast.trained import DEFAULT_STEPS, ENOUGH_FORECASTS, TableModel
+from neuralsde.forecast.table_model import DEFAULT_STEPS, ENOUGH_FORECASTS, TableModel
 from neuralsde.models import build
 from neuralsde.moments import MAX_DIMENSIONS
 from neuralsde.provenance import provenance, write_results

@@ -20,11 +20,11 @@ from neuralsde.data.tables.read import Table
 from neuralsde.data.tables.series import Series
 from neuralsde.data.tables.time_axis import TimeAxis
 from neuralsde.forecast.futures import futures
-from neuralsde.forecast.trained import AnyModel, TableModel
+from neuralsde.forecast.table_model import AnyModel, TableModel
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledPaths:
     """Paths from B starts."""
 
     ids: list[str] | None
@@ -73,7 +73,7 @@ def sample_state(
     pull: float | None = None,
     seed: int = 0,
     output: str | os.PathLike[str] | None = None,
-) -> Drawn:
+) -> SampledPaths:
     """Draw paths from a state.
 
     Args:
@@ -106,7 +106,7 @@ def sample_state(
     )
     names = tuple(f"x{k}" for k in range(math.prod(shape))) if series is None else series.columns
     axis, first = _first_time(start_time, series)
-    return _written(Drawn(None, times[None] + first, paths.cpu().numpy(), names, axis, dict(own.nfe)), output)
+    return _written(SampledPaths(None, times[None] + first, paths.cpu().numpy(), names, axis, dict(own.nfe)), output)
 
 
 def sample_table(
@@ -120,7 +120,7 @@ def sample_table(
     pull: float | None = None,
     seed: int = 0,
     output: str | os.PathLike[str] | None = None,
-) -> Drawn:
+) -> SampledPaths:
     """Draw paths from the last observation of each series of a table; arguments as for `sample_state`."""
     _check(output, stop, num_times)
     trained = TableModel.load(model)
@@ -139,7 +139,7 @@ def sample_table(
     times = torch.cat([made.origin[:, None], made.times], dim=1).numpy()
     axis = table.time if table.time.kind == "dates" else None
     ids = [table.ids[k] for k in made.path.tolist()]
-    return _written(Drawn(ids, times, paths, table.columns, axis, dict(own.nfe)), output)
+    return _written(SampledPaths(ids, times, paths, table.columns, axis, dict(own.nfe)), output)
 
 
 def _check(output: str | os.PathLike[str] | None, stop: float, num_times: int) -> None:
@@ -156,7 +156,7 @@ def _sampler(usual: Sampler, substeps: int | None, pull: float | None) -> Sample
     return dataclasses.replace(usual, **changes)
 
 
-def _written(drawn: Drawn, output: str | os.PathLike[str] | None) -> Drawn:
+def _written(drawn: SampledPaths, output: str | os.PathLike[str] | None) -> SampledPaths:
     if output is not None:
         drawn.write(output)
     return drawn

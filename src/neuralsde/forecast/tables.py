@@ -17,7 +17,7 @@ from neuralsde.files import writable_folder
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
 from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
-from neuralsde.forecast.trained import DEFAULT_STEPS, ENOUGH_FORECASTS, AnyModel, TableModel
+from neuralsde.forecast.table_model import DEFAULT_STEPS, ENOUGH_FORECASTS, AnyModel, TableModel
 from neuralsde.metrics.forecast import quantiles as quantiles_of
 from neuralsde.provenance import provenance, write_results
 
@@ -26,7 +26,7 @@ from neuralsde.provenance import provenance, write_results
 class TableForecast:
     """Futures of the series in a table."""
 
-    made: Forecasts
+    forecasts: Forecasts
     table: Table
     horizon: float
     quantiles: tuple[float, ...]
@@ -38,10 +38,10 @@ class TableForecast:
 
     def rows(self) -> Iterator[list[Any]]:
         """Series by series, time by time: mean and quantiles of each feature."""
-        samples = self.made.samples.flatten(3).movedim(1, 0)
+        samples = self.forecasts.samples.flatten(3).movedim(1, 0)
         values = [samples.double().mean(0), *quantiles_of(samples, self.quantiles)]
-        for b, path in enumerate(self.made.path.tolist()):
-            for t, time in enumerate(self.made.times[b].tolist()):
+        for b, path in enumerate(self.forecasts.path.tolist()):
+            for t, time in enumerate(self.forecasts.times[b].tolist()):
                 for k, name in enumerate(self.table.columns):
                     yield [self.table.ids[path], self.table.time.show(time), name, *(float(v[b, t, k]) for v in values)]
 
@@ -54,7 +54,7 @@ class TableForecast:
 
     def draw(self, output: str | os.PathLike[str]) -> None:
         """A fan chart of the first series as an image file."""
-        draw_fans(self.made, self.table, list(range(min(MAX_FANS, len(self.made.path)))), Path(output))
+        draw_fans(self.forecasts, self.table, list(range(min(MAX_FANS, len(self.forecasts.path)))), Path(output))
 
 
 def forecast_table(
@@ -100,7 +100,7 @@ class TableScores:
     """Scores of forecasts of a table; `print` it."""
 
     values: dict[str, Any]
-    made: Forecasts
+    forecasts: Forecasts
     caution: str
     """What to say where the model was trained on such a table; else empty."""
     files: tuple[Path, ...] = ()
