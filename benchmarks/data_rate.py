@@ -17,6 +17,7 @@ from neuralsde.experiment import provenance, write_results
 from neuralsde.solvers.noise import Noise
 from neuralsde.experiments.run import provenance, write_results
 from neuralsde.noise import Noise
+from neuralsde.provenance import provenance, write_results
 
 
 def main() -> None:

@@ -35,6 +35,8 @@ from neuralsde.nets.config import HistoryConfig, MLPConfig, NetConfig
 from neuralsde.config import HistoryConfig, MLPConfig, NetConfig
 from neuralsde.experiments.compare import summarise
 from neuralsde.experiments.run import provenance, write_results
+from neuralsde.config import HistoryConfig, MLPConfig, NetConfig
+from neuralsde.provenance import provenance, write_results
 from neuralsde.records import to_dict
 
 DAMPING, MEASUREMENT, DT, LENGTH = 0.1, 0.1, 0.2, 100

@@ -45,6 +45,9 @@ from neuralsde.experiments.config import KnownSDEConfig
 from neuralsde.experiments.run import provenance, write_results
 from neuralsde.experiments.tasks import known_sdes
 from neuralsde.metrics.forecast import energy_distance
+from neuralsde.config import KnownSDEConfig
+from neuralsde.metrics.forecast import energy_distance
+from neuralsde.provenance import provenance, write_results
 from neuralsde.sequence import SequenceModel
 from neuralsde.solvers import Diverged
 

@@ -32,6 +32,12 @@ from neuralsde.demo.pusht import shipped
 from neuralsde.experiment import provenance, write_results
 from neuralsde.models.build import build
 from neuralsde.policy.controller import SDEPolicy, action_paths
+from neuralsde.config import Experiment, Variant
+from neuralsde.data.robots.demonstrations import Demonstrations
+from neuralsde.demo.pusht import shipped
+from neuralsde.models import build
+from neuralsde.policy import SDEPolicy, action_paths
+from neuralsde.provenance import provenance, write_results
 from neuralsde.recipes.pusht import comparison
 from neuralsde.tasks.pusht import DT, act_as
 from neuralsde.tasks.pusht_sim import SIZE, observe

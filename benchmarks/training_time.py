@@ -15,6 +15,9 @@ import torch
 
 from neuralsde.experiments.recipes import branching
 from neuralsde.experiments.run import provenance, run, write_results
+from neuralsde.experiment import run
+from neuralsde.provenance import provenance, write_results
+from neuralsde.recipes import branching
 
 
 def main() -> None:

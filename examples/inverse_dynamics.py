@@ -24,6 +24,8 @@ from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Deterministic
 from neuralsde.config import MLPConfig
 from neuralsde.experiments.run import provenance, write_results
+from neuralsde.config import MLPConfig
+from neuralsde.provenance import provenance, write_results
 
 DT, NUM_STEPS = 0.1, 80
 GAIN, ANGLE, DRAG = 2.5, math.radians(40.0), 0.6

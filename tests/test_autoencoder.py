@@ -13,6 +13,10 @@ from neuralsde.nets.config import ConvConfig
 from neuralsde.nets.convolutional import sampled
 from neuralsde.trajectories import Trajectories
 from neuralsde.video.autoencoder_config import AutoencoderConfig
+from neuralsde.config import AutoencoderConfig, ConvConfig
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.models import build, load
+from neuralsde.nets.convolutional import sampled
 
 SMALL = AutoencoderConfig(net=ConvConfig(down=4, latent=3, width=8, blocks=1))
 

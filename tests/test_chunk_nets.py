@@ -17,6 +17,12 @@ from neuralsde.nets.unet1d import UNet1D
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
 from neuralsde.trajectories import Trajectories
+from neuralsde.config import ChunkTransformerConfig, DDIMConfig, MLPConfig, NeuralSDEConfig, UNet1DConfig
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.models import build
+from neuralsde.nets import ChunkTransformer, UNet1D
+from neuralsde.nets.attention import Attention
+from neuralsde.noise import Noise
 
 UNET = UNet1DConfig(widths=(8, 16), kernel=3, groups=4, embedding=8)
 TRANSFORMER = ChunkTransformerConfig(layers=2, heads=2, width=16, dropout=0.0)

@@ -264,7 +264,7 @@ def test_sample_errors(run_dir, tmp_path, capsys):
     assert "holds no config.json" in fails(capsys, "sample", tmp_path / "nothing", *common)
     wrong = ["--start", "0", "--stop", "4", "--output", tmp_path / "a.npz"]
     assert "`history` must have shape (B, 1, 2). Got (1,)" in fails(capsys, "sample", run_dir, *wrong)
-    assert "`times` must increase" in fails(capsys, "sample", run_dir, *common[:3], "--stop", "-1")
+    assert "`--stop` must be positive" in fails(capsys, "sample", run_dir, *common[:3], "--stop", "-1")
     where = tmp_path / "no" / "a.npz"
     assert "No such file or directory" in fails(capsys, "sample", run_dir, *common, "--output", where)
 

@@ -2,15 +2,19 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
 
 from neuralsde import futures, load
-from neuralsde.cli.fit_report import brownian_nll, losses
-from neuralsde.data.series import Series
-from neuralsde.data.tables import read_table
-from neuralsde.trajectories import Trajectories
+from neuralsde.cli import COMMANDS
+from neuralsde.cli.options import in_flags
+from neuralsde.data.tables.read import read_table
+from neuralsde.data.tables.series import Series
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.forecast.references import brownian_nll
+from neuralsde.loss_table import losses
 from test_cli import call, fails
 
 TINY = ["--net.width", "8", "--net.depth", "1", "--steps", "4", "--train.batch-size", "32", "--train.log-every", "2"]
@@ -191,19 +195,21 @@ def test_settings_reach_the_model(tmp_path):
 def test_steps_grow_with_the_data(tmp_path):
     from neuralsde.cli.fit import Fit
     from neuralsde.training.config import TrainConfig
+    from neuralsde.config import TrainConfig
+    from neuralsde.forecast.fit import training_settings
 
     small = read_table(write_table(tmp_path / "pumps.csv"), id="who", time="when")
-    fit = Fit(data=tmp_path / "pumps.csv")
-    assert fit._training(small).steps == 200 and fit._training(small).val_every == 50
-    assert Fit(data=fit.data, train=TrainConfig(batch_size=10))._training(small).steps == 100 * 195 // 10
-    assert Fit(data=fit.data, train=TrainConfig(batch_size=1))._training(small).steps == 5_000
-    assert Fit(data=fit.data, steps=7)._training(small).steps == 7
+    chosen = training_settings(small, TrainConfig())
+    assert chosen.steps == 200 and chosen.val_every == 50
+    assert training_settings(small, TrainConfig(batch_size=10)).steps == 100 * 195 // 10
+    assert training_settings(small, TrainConfig(batch_size=1)).steps == 5_000
+    assert training_settings(small, TrainConfig(), 7).steps == 7
 
 
 def test_resume_goes_on_and_a_second_run_is_refused(run_dir, capsys):
     table = run_dir.parent / "pumps.csv"
     job = ["fit", table, *NAMES, "--time-unit", "min", *TINY, "--output", run_dir]
-    assert "already holds a run. Pass --resume" in fails(capsys, *job)
+    assert "already holds a run. Give `--resume`" in fails(capsys, *job)
     before = (run_dir / "model" / "model.safetensors").read_bytes()
     call(*job, "--resume")
     assert (run_dir / "model" / "model.safetensors").read_bytes() == before
@@ -223,11 +229,14 @@ def test_the_default_folder_is_named_after_the_file(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--flow-loss", "log", "--delta", "0.1"], "--flow-loss: nothing reads it .* or give --transition euler"),
-        (["--delta", "0.1"], "--delta: .* or give --transition euler --flow-loss log"),
-        (["--delta", "0.1", "--transition", "euler"], "--delta: nothing reads it with .* --flow-loss mse"),
-        (["--diffusion-loss", "match", "--tau", "uniform"], "--diffusion-loss: nothing reads it with .* --tau uniform"),
-        (["--interpolation", "bridge"], "--interpolation: .* --tau start.* or give --tau uniform"),
+        (["--flow-loss", "log", "--delta", "0.1"], "`--flow-loss`: nothing reads it .* or give `--transition euler`"),
+        (["--delta", "0.1"], "`--delta`: .* or give `--transition euler --flow-loss log`"),
+        (["--delta", "0.1", "--transition", "euler"], "`--delta`: nothing reads it with .* --flow-loss mse"),
+        (
+            ["--diffusion-loss", "match", "--tau", "uniform"],
+            "`--diffusion-loss`: nothing reads it with .* --tau uniform",
+        ),
+        (["--interpolation", "bridge"], "`--interpolation`: .* --tau start.* or give `--tau uniform`"),
         (["--transition", "euler", "--flow-loss", "log", "--delta", "0.1", "--diffusion-loss", "match"], None),
         (["--flow-loss", "log", "--delta", "0.1", "--tau", "uniform", "--interpolation", "bridge"], None),
     ],
@@ -235,14 +244,15 @@ def test_the_default_folder_is_named_after_the_file(tmp_path, monkeypatch, capsy
 def test_settings_that_nothing_reads_are_refused(options, message):
     import tyro
 
-    from neuralsde.cli.fit import Fit, _refuse_unread
+    from neuralsde.forecast.fit import refuse_unread
 
-    config = tyro.cli(Fit, args=["pumps.csv", *options]).model
+    config = tyro.cli(COMMANDS["fit"], args=["pumps.csv", *options]).model
     if message is None:
-        _refuse_unread(config)
+        refuse_unread(config)
     else:
-        with pytest.raises(ValueError, match=message):
-            _refuse_unread(config)
+        with pytest.raises(ValueError) as error:
+            refuse_unread(config)
+        assert re.search(message, in_flags(str(error.value), COMMANDS["fit"]))
 
 
 def test_what_is_not_there_is_named(tmp_path, capsys):
@@ -355,10 +365,10 @@ def test_sample_with_a_history(tmp_path, capsys):
 
 
 def test_numbers_of_time_are_written_in_full(tmp_path):
-    from neuralsde.cli.sample import Drawn
+    from neuralsde.forecast.sample import SampledPaths
 
     times = 1.7e9 + np.array([[0.0, 0.25]])
-    Drawn(None, times, np.zeros((1, 1, 2, 1), np.float32), ("x",), None).write(tmp_path / "p.csv")
+    SampledPaths(None, times, np.zeros((1, 1, 2, 1), np.float32), ("x",), None).write(tmp_path / "p.csv")
     assert [r["time"] for r in read(tmp_path / "p.csv")] == ["1700000000", "1700000000.25"]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.data.series import Series
+from neuralsde.data.tables.series import Series
 from neuralsde.forecast.report import score_table, show_score, verdict
 from neuralsde.forecast.skill import evaluate_forecasts
 from test_cli import call, fails
@@ -67,7 +67,7 @@ def test_forecast_writes_quantiles_of_every_path(folder, tmp_path, capsys):
 
     # The same by hand
     from neuralsde import load
-    from neuralsde.data.tables import read_table
+    from neuralsde.data.tables.read import read_table
     from neuralsde.forecast.futures import futures
     from neuralsde.metrics.forecast import quantiles
 
@@ -193,7 +193,7 @@ def test_scores_on_the_training_table_are_marked(folder, tmp_path, capsys):
     job = ["evaluate", tmp_path / "model", "--data", folder / "walks.csv", "--num-paths", "40", "--horizon", "1"]
     call(*job)
     assert "! The model was trained on a table of this name" in (text := capsys.readouterr().out)
-    assert "Held out were: --ids id1 id2" in text
+    assert "Held out were: `--ids id1 id2`" in text
     call(*job, "--ids", "id1", "id2")
     assert "trained on" not in capsys.readouterr().out
 
@@ -225,8 +225,10 @@ def test_forecast_mistakes(folder, tmp_path, capsys):
     assert "There is no file" in fails(capsys, "forecast", folder / "model", "--data", tmp_path / "no.csv")
     assert "holds no config.json" in fails(capsys, "forecast", tmp_path, "--data", folder / "walks.csv")
     text = fails(capsys, *job[:-3], "--columns", "a")
-    assert "The model takes 2 feature(s) and 0 context value(s). Got a and no context. Name them with --columns" in text
-    assert "`horizon` must be positive" in fails(capsys, *job, "--horizon", "0")
+    assert (
+        "The model takes 2 feature(s) and 0 context value(s). Got a and no context. Name them with `--columns`" in text
+    )
+    assert "`--horizon` must be positive" in fails(capsys, *job, "--horizon", "0")
     text = fails(capsys, *job, "--num-paths", "10", "--quantiles", "0.01")
     assert "A probability of 0.01 in a tail needs 99 samples. Got 10" in text
 
@@ -248,7 +250,7 @@ def test_evaluate_writes_scores_and_figures(folder, tmp_path, capsys):
     assert scores["features"] == ["a", "b"] and scores["num_origins"] == 12 and scores["num_paths"] == 40
 
     from neuralsde import load
-    from neuralsde.data.tables import read_table
+    from neuralsde.data.tables.read import read_table
 
     data = read_table(folder / "walks.csv", id="who", time="when", columns=["a", "b"]).data
     same = evaluate_forecasts(load(folder / "model"), data, horizon=2.0, num_times=5, num_paths=40, origins_per_path=2)
@@ -284,7 +286,7 @@ def test_sensors_in_turn_are_scored_without_a_likelihood(folder, tmp_path, capsy
 
 def test_evaluate_mistakes(folder, capsys):
     job = ["evaluate", folder / "model", "--data", folder / "walks.csv", *COLUMNS]
-    assert "No path leaves room for `horizon`=1000" in fails(capsys, *job, "--horizon", "1000")
+    assert "No path leaves room for `--horizon 1000`" in fails(capsys, *job, "--horizon", "1000")
     assert "needs 39 samples. Got 20" in fails(capsys, *job, "--num-paths", "20")
 
 

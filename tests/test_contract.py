@@ -13,6 +13,11 @@ from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Denoiser, NeuralSDEConfig, Sampler
 from neuralsde.solvers.noise import Noise
 from neuralsde.trajectories import Trajectories
+from neuralsde.config import DDIMConfig, GaussianConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig, Sampler
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.models import build
+from neuralsde.noise import Noise
+from neuralsde.sequence import SequenceModel
 
 NET = MLPConfig(width=16, depth=1)
 DT = 0.5

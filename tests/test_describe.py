@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from neuralsde import Trajectories
+from neuralsde import Trajectories, describe
 
 
 def walks(rng, num_features=1, num_paths=5, length=200):
@@ -13,13 +13,13 @@ def walks(rng, num_features=1, num_paths=5, length=200):
 
 
 def warnings_of(states, times=None, **settings):
-    return Trajectories.from_arrays(states, times, missing=True, **settings).describe().warnings
+    return describe(Trajectories.from_arrays(states, times, missing=True, **settings)).warnings
 
 
 def test_numbers_are_those_of_the_data():
     nan = np.nan
     states = [np.array([[1.0, nan], [1.0, 2.0], [3.0, 2.0]]), np.array([[5.0, 7.0], [nan, 8.0]])]
-    summary = Trajectories.from_arrays(states, [[0.0, 1.0, 3.0], [10.0, 14.0]], missing=True).describe()
+    summary = describe(Trajectories.from_arrays(states, [[0.0, 1.0, 3.0], [10.0, 14.0]], missing=True))
     assert (summary.num_paths, summary.num_observations) == (2, 5)
     assert (summary.lengths.low, summary.lengths.median, summary.lengths.high) == (2, 2.5, 3)
     assert (summary.durations.low, summary.durations.high) == (3, 4)
@@ -38,7 +38,7 @@ def test_numbers_are_those_of_the_data():
 def test_few_missing_entries_are_counted_where_their_share_reads_as_nothing(np_rng):
     states = walks(np_rng, 2, num_paths=1, length=4_001)
     states[0, 10, 1] = np.nan
-    summary = Trajectories.from_arrays(states, missing=True).describe()
+    summary = describe(Trajectories.from_arrays(states, missing=True))
     assert [f.num_missing for f in summary.features] == [0, 1]
     first, second = (line for line in str(summary).splitlines() if line.startswith(("feature 0", "feature 1")))
     assert first.split()[-4:-2] == ["0.0", "%"] and second.split()[-3] == "1" and len(first) == len(second)
@@ -47,10 +47,10 @@ def test_few_missing_entries_are_counted_where_their_share_reads_as_nothing(np_r
 def test_names_and_regular_stamps(np_rng):
     data = Trajectories.from_arrays(walks(np_rng, 2), dt=0.1)
     data.names = ("price", "volume")
-    text = str(data.describe())
+    text = str(describe(data))
     assert "price" in text and "irregular" not in text and "time between observations: 0.1" in text
     images = Trajectories.from_arrays(np_rng.random((2, 150, 3, 4, 4)))
-    assert [f.name for f in images.describe().features] == ["feature 0", "feature 1", "feature 2"]
+    assert [f.name for f in describe(images).features] == ["feature 0", "feature 1", "feature 2"]
 
 
 def test_an_ordinary_process_raises_no_suspicion(np_rng):
@@ -108,5 +108,5 @@ def test_gaps_and_small_data(np_rng):
 
 def test_a_part_in_which_a_feature_is_never_observed_is_described():
     data = Trajectories.from_arrays([[[1.0, 2.0], [2.0, 3.0]], [[1.0, np.nan], [3.0, np.nan]]], missing=True)
-    summary = data.select([1]).describe()
+    summary = describe(data.select([1]))
     assert "feature 1 was never observed: drop it" in summary.warnings and "nan" in str(summary)

@@ -11,7 +11,7 @@ import pytest
 
 from neuralsde.data import download
 from neuralsde.data.download import SOURCES, Source, fetch
-from neuralsde.data.imitation import read_demonstrations
+from neuralsde.data.robots.read import read_demonstrations
 from neuralsde.records import RunError
 from test_cli import call
 from test_imitation_data import pusht as pusht_arrays

@@ -288,7 +288,7 @@ def test_paths_too_short_for_the_history_are_left_out():
 def test_what_cannot_be_forecast_is_refused():
     data, model = numbered([10, 5]), still()
     with pytest.raises(
-        ValueError, match=r"No path leaves room for `horizon`=20 after 1 slot.* longest lasts 9. Use a sho"
+        ValueError, match=r"No path leaves room for `horizon=20` after 1 slot.* longest lasts 9. Use a sho"
     ):
         forecasts(model, data, horizon=20.0)
     for horizon in (0.0, -1.0, float("nan"), float("inf")):

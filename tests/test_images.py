@@ -15,6 +15,8 @@ from neuralsde.nets.config import ImageConfig
 from neuralsde.config import GaussianConfig, ImageConfig, NeuralSDEConfig, PolicyConfig, Sampler
 from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.experiments.config import PushTConfig
+from neuralsde.config import GaussianConfig, ImageConfig, NeuralSDEConfig, PolicyConfig, PushTConfig, Sampler
+from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.models import build
 from neuralsde.nets.images import ImageEncoder, Points, RandomShift
 from neuralsde.policy.config import PolicyConfig
@@ -76,7 +78,7 @@ def test_images_are_kept_once_and_small(np_rng, dtype):
 
 def test_statistics_of_wide_contexts_are_bounded(np_rng, monkeypatch):
     """States from all transitions, contexts from as many as there is room for."""
-    monkeypatch.setattr("neuralsde.transitions.MAX_CONTEXT_ELEMENTS", 10 * 2 * 770)
+    monkeypatch.setattr("neuralsde.data.transitions.MAX_CONTEXT_ELEMENTS", 10 * 2 * 770)
     demos, seen = recorded(np_rng)
     pairs = action_paths(demos, seen, POLICY).transitions()
     assert len(pairs.spread(500)) == 10 and len(pairs.spread(3)) == 3

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from neuralsde.data.demonstrations import Demonstrations
-from neuralsde.data.imitation import read_demonstrations
+from neuralsde.data.robots.demonstrations import Demonstrations
+from neuralsde.data.robots.read import read_demonstrations
 from test_cli import call
 
 LENGTHS = [5, 3, 4]
@@ -273,7 +273,7 @@ def test_lerobot_columns_of_all_shapes(version, tmp_path):
 @pytest.mark.parametrize("chunks", [4, 2**26])
 @pytest.mark.parametrize("write", [write_npz, write_zarr])
 def test_images_keep_or_get_bytes(write, chunks, tmp_path, monkeypatch, np_rng):
-    monkeypatch.setattr("neuralsde.data.replay_buffers.BLOCK", chunks)
+    monkeypatch.setattr("neuralsde.data.robots.replay_buffers.BLOCK", chunks)
     pixels = np_rng.integers(0, 256, (NUM, 4, 4, 3), dtype=np.uint8)
     shares = pixels.astype(np.float32) / 255
     images = {

@@ -4,8 +4,8 @@ import pytest
 
 pd = pytest.importorskip("pandas")
 
-from neuralsde.data.plans import read_plan  # noqa: E402
-from neuralsde.data.tables import read_table  # noqa: E402
+from neuralsde.data.tables.plans import read_plan  # noqa: E402
+from neuralsde.data.tables.read import read_table  # noqa: E402
 
 KNOWN = {
     "numbers": "who,t,x,c\na,1,0,5\na,2,0,5\nb,1,0,6\nb,4,0,6\n",
@@ -71,7 +71,7 @@ def test_parquet(tmp_path):
     ("kind", "text", "words"),
     [
         ("numbers", "who,t,c\n", "plan.csv has no rows"),
-        ("numbers", "who,t,c\na,5,1\n", "no row for 1 of 2 path.s., first 'b'. Add them, or .*--ids"),
+        ("numbers", "who,t,c\na,5,1\n", "no row for 1 of 2 path.s., first 'b'. Add them, or .*`ids`"),
         ("numbers", "who,t,c\na,5,1\nb,5,\n", "'c' must hold a number in every row. Got .* in line 3"),
         ("numbers", "who,t,c\na,5,1\nb,5,on\n", "Got 'on' in line 3"),
         (

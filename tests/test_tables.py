@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuralsde.data.tables import TimeAxis, read_table
+from neuralsde.data.tables.read import TimeAxis, read_table
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_numbers_are_dates_where_a_format_says_so(stamps, date_format, days, tmp
 
 def test_numbers_that_look_like_dates_are_pointed_out(write):
     note = (
-        "t was read as numbers, but looks like dates, e.g. '20240229' in line 2: give date_format=\"%Y%m%d\" if it is"
+        "t was read as numbers, but looks like dates, e.g. '20240229' in line 2: give `date_format=\"%Y%m%d\"` if it is"
     )
     assert note in read_table(write("t,x\n20240229,1\n20240301,2\n,3\n"), time="t").report.notes
     for other in ("20240230", "20240229.5", "7"):  # no such day, a part of one, another number

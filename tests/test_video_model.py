@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from neuralsde.cli.video_films import Film, longest, windows
+from neuralsde.config import AutoencoderConfig, ConvConfig, NeuralSDEConfig, UViTConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.models.build import build, load
 from neuralsde.nets.config import ConvConfig, UViTConfig

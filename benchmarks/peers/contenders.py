@@ -24,6 +24,12 @@ from neuralsde.solvers.noise import Noise
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.trajectories import Trajectories
+from neuralsde.config import GaussianConfig, MLPConfig, ModelConfig, NeuralSDEConfig, TrainConfig
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.models import build
+from neuralsde.noise import Noise
+from neuralsde.sequence import SequenceModel
+from neuralsde.train import fit
 from peers.prior import READING, Clock, LatentModel, Windows, build_prior, train
 
 NET = MLPConfig(width=64, depth=2)

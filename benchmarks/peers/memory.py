@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralsde.trajectories import Trajectories
+from neuralsde.data.trajectories import Trajectories
 from peers.contenders import METHODS, Contender, Pairs, Shape, matched
 
 LENGTHS = (100, 1_000, 10_000)

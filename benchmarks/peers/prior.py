@@ -21,6 +21,12 @@ from neuralsde.sde.model import NeuralSDE
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import Average, learning_rate
 from neuralsde.trajectories import Trajectories
+from neuralsde.config import MLPConfig, NeuralSDEConfig, Sampler, TrainConfig
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.method import NeuralSDE
+from neuralsde.models import build
+from neuralsde.nets.mlp import MLP
+from neuralsde.train import Average, learning_rate
 
 READING: dict[str, Any] = {
     "transition": "moments",

@@ -10,44 +10,51 @@ if TYPE_CHECKING:
     from neuralsde.data.imitation import read_demonstrations
     from neuralsde.data.tables import read_table
     from neuralsde.data.transition import Transition
+    from neuralsde.config import MLPConfig, PolicyConfig, Sampler, TrainConfig
+    from neuralsde.data.describe import describe
+    from neuralsde.data.robots.demonstrations import Demonstrations
+    from neuralsde.data.robots.read import read_demonstrations
+    from neuralsde.data.tables.read import read_table
+    from neuralsde.data.trajectories import Trajectories
+    from neuralsde.data.transition import Transition
+    from neuralsde.forecast.fit import fit_table
     from neuralsde.forecast.futures import forecasts, futures
+    from neuralsde.forecast.sample import sample_state, sample_table
     from neuralsde.forecast.skill import evaluate_forecasts
-    from neuralsde.models.build import load
-    from neuralsde.models.sequence import SequenceModel
-    from neuralsde.nets.config import MLPConfig
-    from neuralsde.policy.config import PolicyConfig
-    from neuralsde.policy.controller import SDEPolicy, action_paths
-    from neuralsde.sde.config import Sampler
-    from neuralsde.sde.model import NeuralSDE
-    from neuralsde.training.config import TrainConfig
-    from neuralsde.training.fit import fit
-    from neuralsde.trajectories import Trajectories
+    from neuralsde.forecast.table_model import TableModel
+    from neuralsde.forecast.tables import evaluate_table, forecast_table
+    from neuralsde.method import NeuralSDE
+    from neuralsde.models import load
+    from neuralsde.policy import SDEPolicy, action_paths
+    from neuralsde.sequence import SequenceModel
+    from neuralsde.train import fit
 
 _HOME = {
-    "Refined": "sde.config",
-    "NeuralSDEConfig": "sde.config",
-    "Moments": "sde.config",
-    "Euler": "sde.config",
-    "Deterministic": "sde.config",
-    "Denoiser": "sde.config",
-    "Demonstrations": "data.demonstrations",
-    "MLPConfig": "nets.config",
-    "NeuralSDE": "sde.model",
-    "PolicyConfig": "policy.config",
-    "SDEPolicy": "policy.controller",
-    "Sampler": "sde.config",
-    "SequenceModel": "models.sequence",
-    "TrainConfig": "training.config",
-    "Trajectories": "trajectories",
+    "Demonstrations": "data.robots.demonstrations",
+    "MLPConfig": "config",
+    "NeuralSDE": "method",
+    "PolicyConfig": "config",
+    "SDEPolicy": "policy",
+    "Sampler": "config",
+    "SequenceModel": "sequence",
+    "TableModel": "forecast.table_model",
+    "TrainConfig": "config",
+    "Trajectories": "data.trajectories",
     "Transition": "data.transition",
-    "action_paths": "policy.controller",
+    "action_paths": "policy",
+    "describe": "data.describe",
     "evaluate_forecasts": "forecast.skill",
-    "fit": "training.fit",
+    "evaluate_table": "forecast.tables",
+    "fit": "train",
+    "fit_table": "forecast.fit",
+    "forecast_table": "forecast.tables",
     "forecasts": "forecast.futures",
     "futures": "forecast.futures",
-    "load": "models.build",
-    "read_demonstrations": "data.imitation",
-    "read_table": "data.tables",
+    "load": "models",
+    "read_demonstrations": "data.robots.read",
+    "read_table": "data.tables.read",
+    "sample_state": "forecast.sample",
+    "sample_table": "forecast.sample",
 }
 __all__ = [
     "Demonstrations",
@@ -63,18 +70,25 @@ __all__ = [
     "SDEPolicy",
     "Sampler",
     "SequenceModel",
+    "TableModel",
     "TrainConfig",
     "Trajectories",
     "Transition",
     "__version__",
     "action_paths",
+    "describe",
     "evaluate_forecasts",
+    "evaluate_table",
     "fit",
+    "fit_table",
+    "forecast_table",
     "forecasts",
     "futures",
     "load",
     "read_demonstrations",
     "read_table",
+    "sample_state",
+    "sample_table",
 ]
 
 

@@ -13,6 +13,9 @@ from neuralsde.models.build import build
 from neuralsde.nets.config import TinyConfig
 from neuralsde.trajectories import Trajectories
 from neuralsde.video.autoencoder_config import AutoencoderConfig
+from neuralsde.config import AutoencoderConfig, TinyConfig
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.models import build
 
 FILES = {"encoder": "taef2_encoder.pth", "decoder": "taef2_decoder.pth"}
 

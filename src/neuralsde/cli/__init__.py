@@ -17,7 +17,7 @@ from neuralsde.cli.demo import Demo
 from neuralsde.cli.evaluate import Evaluate
 from neuralsde.cli.fit import Fit
 from neuralsde.cli.forecast import Forecast, refuse_videos
-from neuralsde.cli.options import given, refuse
+from neuralsde.cli.options import given, in_flags, refuse, short_help
 from neuralsde.cli.sample import Sample
 from neuralsde.config.tasks import Experiment
 from neuralsde.recipes import COMPARISONS, RECIPES
@@ -203,15 +203,21 @@ def _dispatch(arguments: list[str]) -> None:
         return
     if name not in COMMANDS:
         raise ValueError(f"There is no command {name!r}. Commands: {', '.join([*COMMANDS, 'train'])}.")
-    tyro.cli(COMMANDS[name], args=rest, prog=f"nsde {name}").run()
+    command = COMMANDS[name]
+    if hasattr(command, "SHORT") and {"-h", "--help"} & set(rest):
+        command = short_help(command, command.SHORT)
+    rest = ["--help" if argument == "--help-all" else argument for argument in rest]
+    tyro.cli(command, args=rest, prog=f"nsde {name}").run()
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: one line for what went wrong, no traceback for what a user can mend."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        _dispatch(sys.argv[1:] if arguments is None else arguments)
+        _dispatch(arguments)
     except (ValueError, OSError, RunError) as error:
-        print(f"nsde: {error}", file=sys.stderr)
+        command = COMMANDS.get(arguments[0])
+        print(f"nsde: {error if command is None else in_flags(str(error), command)}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as stop:
         print(f"\nnsde: {str(stop) or 'Stopped.'}", file=sys.stderr)

@@ -15,7 +15,7 @@ from neuralsde.cli.video_data import VideoOptions, write_videos
 if TYPE_CHECKING:
     import numpy as np
 
-    from neuralsde.data.demonstrations import Demonstrations
+    from neuralsde.data.robots.demonstrations import Demonstrations
 
 EPISODES, ROWS = 206, 25_650
 """Of the published demonstrations of Push-T."""
@@ -78,7 +78,7 @@ def _read(place: Path) -> Demonstrations:
     """What is there of the arrays to write, under the names they are written by."""
     from dataclasses import replace
 
-    from neuralsde.data.imitation import open_recording, read_demonstrations
+    from neuralsde.data.robots.read import open_recording, read_demonstrations
 
     there = open_recording(place).names
     if LEROBOT["agent_pos"] in there:

@@ -86,6 +86,7 @@ class Episodes:
         if output is not None:
             from neuralsde.experiments.run import provenance, write_results
             from neuralsde.files import writable_folder
+            from neuralsde.provenance import provenance, write_results
 
             writable_folder(output.parent)
             record = {"policy": str(folder), "parameters": parameters, "variant": to_dict(self.world), **provenance()}

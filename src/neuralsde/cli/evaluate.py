@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import tyro
 from tyro.conf import Positional
 
 from neuralsde.cli.episodes import Episodes, policy_folder
-from neuralsde.cli.forecast import DEFAULT_STEPS, OF_TABLES, TableOptions, load_model, refuse_videos
-from neuralsde.cli.options import given, refuse
-from neuralsde.data.series import Series
-from neuralsde.forecast.report import save_figures, score_table
-
-if TYPE_CHECKING:
-    from neuralsde.data.tables import Table
+from neuralsde.cli.forecast import OF_TABLES, TableOptions, refuse_videos
+from neuralsde.cli.options import given, in_flags, keywords, refuse
+from neuralsde.data.tables.series import Series
 
 FORECASTS = {"horizon", "num_times", "origins_per_path", "output", *OF_TABLES}
 """Options of tables alone."""
-ENOUGH_FORECASTS = 100
-"""Forecasts that are scored, where it was not said how many."""
 
 
 @dataclass(frozen=True)
@@ -78,49 +70,11 @@ class Evaluate(TableOptions):
         from neuralsde.files import writable_folder
         from neuralsde.forecast.futures import forecasts
         from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
+        from neuralsde.forecast.tables import evaluate_table
 
-        model = load_model(self.model)
-        table = self.read(file, self.model, model)
-        _warn_of_training_data(file, table, self.model)
-        data = table.data
-        default = min(DEFAULT_STEPS * model.scale.step, 0.5 * float(data.durations.max()))
-        origins = math.ceil(ENOUGH_FORECASTS / len(data))
-        made = forecasts(
-            model,
-            data,
-            horizon=default if self.horizon is None else self.horizon,
-            num_times=self.num_times,
-            num_paths=200 if self.num_paths is None else self.num_paths,
-            origins_per_path=origins if self.origins_per_path is None else self.origins_per_path,
-            seed=self.seed,
-            hold_context=True,  # as `nsde forecast` has to
-        )
-        nll = negative_log_likelihood(model, data)
-        scores: dict[str, Any] = {"nll": nll} | score_forecasts(made, data, seed=self.seed)
-        print(f"\n{score_table(scores)}\n")
-        folder = writable_folder(self.output or self.model / "evaluation")
-        record = {"model": str(self.model), "data": table.report.to_dict(), **provenance(), "scores": scores}
-        write_results(folder / "results.json", record)
-        print(f"Wrote {folder / 'results.json'}")
-        figures = save_figures(made, scores, table, folder)
-        print(f"Wrote {', '.join(map(str, figures))}" if figures else "No figures: pip install 'neuralsde[plots]'.")
-
-
-def _warn_of_training_data(file: Path, table: Table, model_folder: Path) -> None:
-    """Scores on what a model was trained on flatter it."""
-    series = Series.load(model_folder)
-    if series is None or series.file != file.name:
-        return
-    remedy = ""
-    if series.holdout_from is not None:
-        begin = series.holdout_from
-        if series.time_origin is not None and table.time.origin is not None:  # times count from the first date of each
-            begin += table.time.time(series.time_origin)
-        if float(table.data.times.min()) >= begin - 1e-12 * abs(series.holdout_from):  # dates are rounded
-            return
-        remedy = f" Held out was its end: score a table that begins at {table.time.show(begin)}."
-    elif series.holdout_ids:
-        if set(table.ids) <= set(series.holdout_ids):
-            return
-        remedy = f" Held out were: --ids {' '.join(series.holdout_ids)}"
-    print(f"! The model was trained on a table of this name: scores on what it has seen flatter it.{remedy}")
+        model, table = self.open(self.model, file)
+        place = {"output": self.model / "evaluation"}
+        scores = evaluate_table(model, table, **place | keywords(evaluate_table, self))
+        print(f"\n{in_flags(str(scores), Evaluate)}\n\nWrote {', '.join(map(str, scores.files))}")
+        if len(scores.files) == 1:
+            print("No figures: pip install 'neuralsde[plots]'.")

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from neuralsde.autoencoder import Autoencoder
     from neuralsde.cli.fit import Fit
     from neuralsde.cli.video_films import Films
+    from neuralsde.data.trajectories import Trajectories
+    from neuralsde.data.transitions import Transitions
     from neuralsde.data.videos.decode import FrameSettings
     from neuralsde.data.videos.shards import VideoShards
-    from neuralsde.trajectories import Trajectories
-    from neuralsde.transitions import Transitions
 
 FREE = {"seed", "cpu", "progress", "log_every", "checkpoint_every", "keep", "trackers", "val_every", "graph"}
 """Options of `--train` that videos take; the others are chosen here."""
@@ -300,6 +300,8 @@ def _check_even(films: Films, step: float) -> None:
 
     from neuralsde.sde.sizes import of_another_length
     from neuralsde.trajectories import Trajectories
+    from neuralsde.data.trajectories import Trajectories
+    from neuralsde.sizes import of_another_length
 
     times = [torch.tensor(film.times, dtype=torch.float64) for film in films.train]
     stamps = Trajectories(torch.zeros(sum(map(len, times)), 1), torch.cat(times), torch.tensor([len(t) for t in times]))

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.cli.fit_report import losses
 from neuralsde.cli.fit_video import VideoPlan
 from neuralsde.cli.video_films import Film, Films, Window, longest, windows
 from neuralsde.data.videos.shards import VideoShards
+from neuralsde.loss_table import losses
 from neuralsde.metrics.forecast import mean_ci
 from neuralsde.records import RunError
 from neuralsde.tasks.clips import quality, shown

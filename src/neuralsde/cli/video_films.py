@@ -12,13 +12,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from neuralsde.autoencoder import Autoencoder
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.data.videos.copies import changed
 from neuralsde.data.videos.shards import VideoShards
 from neuralsde.files import read_tensors, replacing
 from neuralsde.records import check
 from neuralsde.tasks.clips import shown
 from neuralsde.tasks.video import encode_clips
-from neuralsde.trajectories import Trajectories
 from neuralsde.video_model import NEAR
 
 AT_ONCE = 512

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from neuralsde.trajectories import Trajectories
+from neuralsde.data.trajectories import Trajectories
 
 FEW_VALUES = 10
 """Up to so many distinct values look like categories."""
@@ -101,7 +100,10 @@ class Description:
 
 
 def describe(data: Trajectories) -> Description:
-    """Summarise the paths. Arrays with several axes are summarised per entry of the first, e.g. per channel."""
+    """Sizes, gaps, features and what looks suspicious: print it before you train.
+
+    Arrays with several axes are summarised per entry of the first, e.g. per channel.
+    """
     lengths, times = data.lengths.cpu().numpy(), data.times.cpu().numpy()
     last = lengths.cumsum() - 1
     inner = np.delete(np.arange(len(times) - 1), last[:-1])  # steps within paths

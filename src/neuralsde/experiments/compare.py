@@ -26,6 +26,12 @@ from neuralsde.experiments.run import provenance, run, write_results
 from neuralsde.files import writable_folder
 from neuralsde.metrics.forecast import student_t
 from neuralsde.records import from_dict, to_dict, with_settings
+from neuralsde.config import Experiment
+from neuralsde.experiment import run
+from neuralsde.files import writable_folder
+from neuralsde.metrics.forecast import student_t
+from neuralsde.provenance import provenance, write_results
+from neuralsde.records import from_dict, to_dict
 
 COUNTS = ("num_paths", "num_forecasts", "num_episodes", "num_clips", "num_frames", "parameters")
 """Scores that are sizes, the same for every seed."""

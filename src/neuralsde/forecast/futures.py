@@ -20,6 +20,9 @@ from torch import Tensor
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.sde.config import Sampler
 from neuralsde.trajectories import Trajectories
+from neuralsde.config import Sampler
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.sequence import SequenceModel
 
 SAME = 1e-6
 """Share of a training step by which stamps that mean the same time may differ."""
@@ -80,7 +83,7 @@ def forecasts(
     usable = ahead[origins.row] > 0
     if not bool(usable.any()):
         raise ValueError(
-            f"No path leaves room for `horizon`={horizon:g} after {model.config.history} slot(s) of history. The longest "
+            f"No path leaves room for `horizon={horizon:g}` after {model.config.history} slot(s) of history. The longest "
             f"lasts {float(data.durations.max()):g}. Use a shorter horizon or longer paths."
         )
     origins = _spread_over_paths(origins[usable], origins_per_path)

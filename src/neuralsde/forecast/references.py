@@ -1,4 +1,4 @@
-"""Two forecasts that need no model, to measure one against: a random walk and the climatology.
+"""What needs no net, to measure a model against: a random walk, the climatology, and Brownian motion by its likelihood.
 
 The random walk adds to the present state an increment that the data took over the same lead; the climatology draws a
 state of the data whatever the present one is. A model that does not beat both has learned nothing of use. The data
@@ -8,6 +8,7 @@ forecast, so that no path is forecast from its own future. Where a single path h
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from neuralsde.trajectories import Trajectories
+from neuralsde.data.trajectories import Trajectories
 
 POOL = 4_000
 """States or increments that are drawn from."""
@@ -148,3 +149,28 @@ class _Pool:
             drawn[few] = torch.nan
             parts.append(drawn)
         return torch.cat(parts)
+
+
+def brownian_nll(train: Trajectories, held_out: Trajectories) -> float | None:
+    """Mean of -log p of a held-out observation under dx = m dt + s dw, fitted to the training steps.
+
+    None where s is 0, or not known because training saw no step of a feature that has some held out.
+    """
+    dx, dt, seen = _steps(train)
+    mean = (dx * seen).sum(0) / (dt * seen).sum(0)  # NaN without steps
+    variance = ((dx - mean * dt) ** 2 / dt * seen).sum(0) / seen.sum(0)
+    still = variance <= 1e-10 * (dx**2 / dt).mean(0)
+    dx, dt, seen = _steps(held_out)
+    if bool((still | (variance.isnan() & (seen.sum(0) > 0))).any()):
+        return None
+    terms = 0.5 * (dx - mean * dt) ** 2 / (variance * dt) + 0.5 * torch.log(2 * math.pi * variance * dt)
+    return float(terms.where(seen > 0, 0.0).sum(1).mean())
+
+
+def _steps(data: Trajectories) -> tuple[Tensor, Tensor, Tensor]:
+    """Δx (K, F), Δt (K, 1), and 1 where Δx was observed, else 0."""
+    pairs = data.transitions()
+    batch = pairs[torch.arange(len(pairs), device=pairs.start.device)]
+    dx = (batch.next - batch.history[:, -1]).flatten(1).double()
+    seen = torch.ones_like(dx) if batch.mask is None else batch.mask.flatten(1).double()
+    return dx, batch.dt[:, None].double(), seen

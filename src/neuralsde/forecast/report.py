@@ -1,18 +1,26 @@
-"""Scores of forecasts in words, columns and figures."""
+"""Reports: scores of forecasts in words, columns and figures, and what a model that was fitted on a table is."""
 
 from __future__ import annotations
 
 import math
+import shlex
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
-    from neuralsde.data.tables import Table
-    from neuralsde.forecast.futures import Forecasts
-    from neuralsde.plots.paths import Fan
+from neuralsde.config import NeuralSDEConfig
+from neuralsde.data.describe import Description
+from neuralsde.data.tables.read import Table
+from neuralsde.forecast.futures import Forecasts
+from neuralsde.loss_table import losses
+from neuralsde.records import to_dict
+from neuralsde.sequence import SequenceModel
+
+if TYPE_CHECKING:
+    from neuralsde.plots import Fan
 
 MAX_FANS, MAX_ROWS = 3, 6
 """Forecasts and features in a fan chart."""
@@ -112,6 +120,7 @@ def _fan(made: Forecasts, table: Table, b: int, title: str) -> Fan:
     import numpy as np
 
     from neuralsde.plots.paths import Fan
+    from neuralsde.plots import Fan
 
     data = table.data
     first = int(data.lengths[: int(made.path[b])].sum())
@@ -147,3 +156,104 @@ def save_figures(made: Forecasts, scores: dict[str, Any], table: Table, folder: 
     draw_fans(made, table, chosen, folder / "fans.png")
     plots.calibration(scores).savefig(folder / "calibration.png")
     return [folder / "fans.png", folder / "calibration.png"]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a model was not trained on, and its scores there."""
+
+    words: str
+    """What was held out."""
+    values: dict[str, Any]
+    """Scores as plain numbers: `nll` per observation, that of Brownian motion, and those of forecasts, if there are any."""
+    forecasts: str
+    """Scores of forecasts in words and columns, or why there are none."""
+    figures: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """The log-likelihood, in words."""
+        nll, lines = self.values["nll"], [f"Held out: {self.words}.", ""]
+        if nll is None:
+            return lines
+        half = half_width(nll)
+        interval = "" if half is None else f" ± {half:.2g}"
+        text, brownian = f"Log-likelihood per observation: {-nll['mean']:.4g}{interval}", self.values["brownian_nll"]
+        if brownian is None:
+            return [*lines, f"{text}.", ""]
+        lines.append(f"{text} (Brownian motion with the mean and variance of the training steps: {-brownian:.4g}).")
+        if nll["mean"] > brownian:
+            lines.append(
+                "That is worse than Brownian motion. If the val losses still fall, train for more steps. If they rise, the model "
+                "overfits: train for fewer steps, with a smaller net, more noise or more data."
+            )
+        return [*lines, ""]
+
+
+def fit_report(
+    table: Table, summary: Description, model: SequenceModel, held_out: HeldOut | None, folder: Path | None = None
+) -> str:
+    """The report of a fit as Markdown; with its run folder, also the losses in metrics.jsonl and what to do next."""
+    report, unit = table.report, table.time.unit or "of time"
+    lines = [f"# A Neural SDE of {report.file}", "", "## What was read", ""]
+    lines += [f"- {line.removeprefix('- ')}" for line in str(report).splitlines()]
+    lines += [f"- features: {', '.join(table.columns)}"]
+    lines += [f"- context: {', '.join(table.context)}"] if table.context else []
+    lines += [f"- time: {_time(table)}", "", "## The data", "", "```"]
+    numbers, words = str(summary).splitlines(), [f"! {w}" for w in summary.warnings]
+    lines += [*(line for line in numbers if line not in words), "```", ""]
+    lines += [f"- look at this: {warning}" for warning in summary.warnings]
+    num_weights = sum(p.numel() for p in model.parameters())
+    lines += ["", "## The model", "", f"- {_settings(model)}"]
+    lines += [f"- {num_weights:,} weights; one step is {model.scale.step:g} {unit}"]
+    lines += ["", "## Training", "", *losses(folder / "metrics.jsonl")] if folder is not None else []
+    lines += ["", "## On what was held out", "", *_scores(held_out)]
+    lines += ["", "## Go on", "", "```", *_commands(folder, table), "```", ""] if folder is not None else []
+    return "\n".join(lines)
+
+
+def _time(table: Table) -> str:
+    axis = table.time
+    return {
+        "order": "rows in their order, 1 apart",
+        "numbers": f"{axis.column}, numbers as in the file",
+        "dates": f"{axis.column}, dates; counted in {axis.unit} from {axis.origin}",
+        "durations": f"{axis.column}, durations; counted in {axis.unit}",
+    }[axis.kind]
+
+
+def _settings(model: SequenceModel) -> str:
+    """The settings that are not the defaults."""
+    own, default = _flat(to_dict(model.config)), _flat(to_dict(NeuralSDEConfig()))
+    changed = {"lag": model.lag, **{k: v for k, v in own.items() if v != default.get(k)}}
+    words = ", ".join(f"{k} = {v}" for k, v in changed.items() if v is not None)
+    return f"the default settings, but {words}" if words else "the default settings"
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names, as options of the command line have them."""
+    parts = [
+        _flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v} for k, v in record.items() if k != "kind"
+    ]
+    return {k: v for part in parts for k, v in part.items()}
+
+
+def _scores(held_out: HeldOut | None) -> list[str]:
+    if held_out is None:
+        return ["Nothing was held out: how good the model is was not measured."]
+    return [
+        *held_out.lines(),
+        "```",
+        held_out.forecasts,
+        "```",
+        "",
+        *(f"![{name}]({name})" for name in held_out.figures),
+    ]
+
+
+def _commands(folder: Path, table: Table) -> list[str]:
+    file, folder = shlex.quote(table.report.file), Path(shlex.quote(str(folder)))
+    return [
+        f"nsde forecast {folder} --data {file}    # quantiles of the futures of each path",
+        f"nsde sample {folder} --data {file} --stop T    # the futures themselves",
+        f"nsde evaluate {folder} --data OTHER_FILE    # scores on other data",
+    ]

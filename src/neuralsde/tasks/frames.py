@@ -10,8 +10,10 @@ import torch
 from neuralsde.autoencoder import Autoencoder
 from neuralsde.config.video import FramesConfig
 from neuralsde.models.sequence import SequenceModel
+from neuralsde.config import FramesConfig
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.sequence import SequenceModel
 from neuralsde.tasks.clips import check_part, device, quality, read_clips, read_groups, shown
-from neuralsde.trajectories import Trajectories
 
 
 def autoencoder_folder(folder: str) -> Path:

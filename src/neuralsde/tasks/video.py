@@ -21,6 +21,7 @@ from torch import Tensor
 from neuralsde.autoencoder import Autoencoder
 from neuralsde.config.collisions import Split
 from neuralsde.config.video import ClipsConfig, VideoConfig, VideoVariant
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.metrics.frechet import frechet_distance, frechet_floor, motion_features
 from neuralsde.models.build import load
@@ -45,7 +46,6 @@ from neuralsde.tasks.clips import (
     shown,
 )
 from neuralsde.tasks.frames import autoencoder_folder
-from neuralsde.trajectories import Trajectories
 
 STARTS_FROM_HISTORY = True
 """The model's `history` is the context."""

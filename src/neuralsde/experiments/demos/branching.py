@@ -15,8 +15,10 @@ from torch import Tensor
 from neuralsde import compare, plots, result_tables
 from neuralsde.config.tasks import BranchingConfig
 from neuralsde.demo.page import image, page, table
-from neuralsde.experiment import load_run, provenance, write_results
+from neuralsde.experiment import load_run
 from neuralsde.files import writable_folder
+from neuralsde.method import NeuralSDE
+from neuralsde.provenance import provenance, write_results
 from neuralsde.recipes import branching as recipes
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.model import NeuralSDE

@@ -20,6 +20,13 @@ from neuralsde.experiments.tasks import pusht
 from neuralsde.files import writable_folder
 from neuralsde.metrics.imitation import ranges, summary
 from neuralsde.plots.pusht import push_grid
+from neuralsde.files import writable_folder
+from neuralsde.metrics.imitation import ranges, summary
+from neuralsde.plots_pusht import push_grid
+from neuralsde.provenance import provenance, write_results
+from neuralsde.result_tables import policy_scores
+from neuralsde.tasks import pusht
+from neuralsde.tasks.pusht_pictures import panel, save_episode
 
 FIRST_SEED = 200_000
 """Of the episodes; those of reported numbers are others."""

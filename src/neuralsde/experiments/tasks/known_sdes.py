@@ -31,6 +31,12 @@ from neuralsde.metrics.forecast import energy_distance, interval_coverage, mean_
 from neuralsde.moments import log_density, propagate
 from neuralsde.sequence import SequenceModel, Transition
 from neuralsde.trajectories import Trajectories
+from neuralsde.config import KnownSDEConfig, Sampler
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.metrics.forecast import energy_distance, interval_coverage, mean_ci, wasserstein_1d
+from neuralsde.moments import log_density, propagate
+from neuralsde.sequence import SequenceModel, Transition
+from neuralsde.tasks.systems import SYSTEMS, System
 
 HELD_OUT = 1_000_000
 """Offset of the seeds of held-out paths."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from neuralsde.data.recording import Recording, lengths_from_ends, need
+from neuralsde.data.robots.recording import Recording, lengths_from_ends, need
 
 ENDS = "episode_ends"
 STAMPS = "timestamp"

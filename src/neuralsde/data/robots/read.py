@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from neuralsde.data.demonstrations import Demonstrations
-from neuralsde.data.lerobot import open_lerobot
-from neuralsde.data.recording import Recording
-from neuralsde.data.replay_buffers import open_npz, open_zarr, zarr_root
+from neuralsde.data.robots.demonstrations import Demonstrations
+from neuralsde.data.robots.lerobot import open_lerobot
+from neuralsde.data.robots.recording import Recording
+from neuralsde.data.robots.replay_buffers import open_npz, open_zarr, zarr_root
 
 ACCEPTED = (
     "an npz file with `episode_ends`, a replay buffer of Diffusion Policy (zarr folder or zip with data/ and meta/episode_ends), "

@@ -9,9 +9,9 @@ import os
 
 import numpy as np
 
-from neuralsde.data.cells import Cells, as_numbers, check_names, read_cells
 from neuralsde.data.columns import KINDS, has_zone, in_paths, parse_stamps, unread
-from neuralsde.data.tables import Table
+from neuralsde.data.tables.cells import Cells, as_numbers, check_names, read_cells
+from neuralsde.data.tables.read import Table
 
 Plan = list[tuple[np.ndarray, np.ndarray]]
 """Of each path: stamps (M,), and contexts (M, C) that hold from them on."""
@@ -24,7 +24,7 @@ def read_plan(path: str | os.PathLike[str], table: Table, *, date_format: str | 
         path: a file as `read_table` takes it, with the id, time and context columns of the table. Other columns and other
             paths are passed over. Where the table has no time column, rows follow its last ones, 1 apart.
         table: what is known.
-        date_format: of dates that are not ISO, as for strptime.
+        date_format: of dates that are not ISO, as for strptime, if not that of the table.
     """
     if not table.context:
         raise ValueError(
@@ -42,7 +42,7 @@ def read_plan(path: str | os.PathLike[str], table: Table, *, date_format: str | 
         raise ValueError(f"{cells.file} has no rows. Add the contexts that are to come, or leave it out.")
     values = np.stack([_numbers(cells, name) for name in table.context], axis=1)
     paths = np.zeros(len(values), int) if table.id is None else _places(cells, table)
-    stamps = None if table.time.column is None else _stamps(cells, table, date_format)
+    stamps = None if table.time.column is None else _stamps(cells, table, date_format or table.layout.date_format)
     here = np.flatnonzero(paths >= 0)
     order, lengths = in_paths(paths[here], None if stamps is None else stamps[here])
     parts = np.split(here[order], lengths.cumsum()[:-1])
@@ -70,7 +70,7 @@ def _places(cells: Cells, table: Table) -> np.ndarray:
     if lacking:
         raise ValueError(
             f"{cells.file} has no row for {len(lacking)} of {len(table.ids)} path(s), first {lacking[0]!r}. Add them, or choose "
-            "paths with --ids."
+            "paths with `ids`."
         )
     return found
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from neuralsde.data.parquet_columns import kind_of, values_of
-from neuralsde.data.recording import Recording, need
+from neuralsde.data.robots.parquet_columns import kind_of, values_of
+from neuralsde.data.robots.recording import Recording, need
 
 STAMPS, EPISODE = "timestamp", "episode_index"
 BOOKKEEPING = frozenset({STAMPS, EPISODE, "frame_index", "index", "task_index"})

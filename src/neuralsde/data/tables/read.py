@@ -9,55 +9,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from neuralsde.data.arrays import LARGEST
-from neuralsde.data.cells import Cells, as_numbers, check_names, is_missing, read_cells
 from neuralsde.data.columns import KINDS, has_zone, in_paths, look_like_days, parse_stamps, unread
-from neuralsde.trajectories import Trajectories
-
-SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-"""Units of time for dates and durations."""
-
-
-@dataclass(frozen=True)
-class TimeAxis:
-    """What the numbers in `Trajectories.times` mean."""
-
-    column: str | None
-    kind: Literal["order", "numbers", "dates", "durations"]
-    """Places of rows where there is no time column, numbers as in the file, or dates and durations in `unit`."""
-    unit: str | None = None
-    origin: str | None = None
-    """The date of time 0, in UTC."""
-    zoned: bool = field(default=False, compare=False)
-    """Whether dates were converted to UTC, from the zones that they name."""
-
-    def date(self, time: float) -> str:
-        """The date of a time, in ISO format."""
-        assert self.origin is not None and self.unit is not None
-        ticks = round(1e6 * SECONDS[self.unit] * time)
-        text = str(np.datetime64(self.origin.removesuffix("Z"), "us") + np.timedelta64(ticks, "us"))
-        return text.removesuffix(".000000") + "Z"
-
-    def show(self, time: float) -> str:
-        """A time as the file would have it."""
-        return self.date(time) if self.kind == "dates" else f"{time:.10g}"
-
-    def time(self, date: np.datetime64 | str) -> float:
-        """The time of a date, or of one as `date` writes it."""
-        return float(self.count(np.datetime64(date.removesuffix("Z"), "us") if isinstance(date, str) else date))
-
-    def count(self, stamps: Any) -> Any:
-        """Parsed stamps as times."""
-        if self.kind == "numbers":
-            return stamps
-        assert self.unit is not None
-        since = stamps if self.origin is None else stamps - np.datetime64(self.origin.removesuffix("Z"), "us")
-        return since / np.timedelta64(round(1e6 * SECONDS[self.unit]), "us")
+from neuralsde.data.tables.cells import Cells, as_numbers, check_names, is_missing, read_cells
+from neuralsde.data.tables.time_axis import SECONDS, TimeAxis
+from neuralsde.data.trajectories import Trajectories
 
 
 @dataclass(frozen=True)
@@ -97,6 +58,16 @@ class TableReport:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a file is written, as far as it was told."""
+
+    time_unit: str = "s"
+    date_format: str | None = None
+    separator: str | None = None
+    decimal: str | None = None
+
+
 @dataclass(frozen=True)
 class Table:
     """Paths read from a file."""
@@ -109,6 +80,11 @@ class Table:
     time: TimeAxis
     columns: tuple[str, ...]
     context: tuple[str, ...]
+    layout: Layout = Layout()
+
+    def select(self, paths: Sequence[int]) -> Table:
+        """The table with these paths alone."""
+        return replace(self, data=self.data.select(paths), ids=tuple(self.ids[k] for k in paths))
 
 
 def read_table(
@@ -182,7 +158,8 @@ def read_table(
         None if stamps is None else np.split(stamps[kept], cuts),
         np.split(conditions[long], cuts) if context else None,
     )
-    return Table(data, report, tuple(ids), id, axis, tuple(chosen), tuple(context))
+    layout = Layout(time_unit=time_unit, date_format=date_format, separator=separator, decimal=decimal)
+    return Table(data, report, tuple(ids), id, axis, tuple(chosen), tuple(context), layout)
 
 
 def _numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -270,7 +247,7 @@ class _Rows:
             got = "nothing" if missing.all() else self.example(column, wrong)
             raise ValueError(
                 f"The column {column!r} must hold times: numbers or ISO dates. Got {got}. Name another column, or say how its "
-                'dates are written, e.g. date_format="%d/%m/%Y %H:%M".'
+                'dates are written, e.g. `date_format="%d/%m/%Y %H:%M"`.'
             )
         self.drop(missing, f"no {column}")
         if wrong.any():
@@ -280,8 +257,8 @@ class _Rows:
         kind = KINDS[stamps.dtype.kind]
         if kind == "numbers" and look_like_days(stamps[read]):
             self.notes.append(
-                f"{column} was read as numbers, but looks like dates, e.g. {self.example(column, read)}: give date_format="
-                '"%Y%m%d" if it is'
+                f"{column} was read as numbers, but looks like dates, e.g. {self.example(column, read)}: give "
+                '`date_format="%Y%m%d"` if it is'
             )
         first = f"{np.nanmin(stamps.astype('datetime64[us]'))}Z".replace(".000000Z", "Z") if kind == "dates" else None
         axis = TimeAxis(column, kind, None if kind == "numbers" else unit, first, zoned)

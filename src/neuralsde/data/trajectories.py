@@ -16,9 +16,8 @@ from torch import Tensor
 
 from neuralsde.data.arrays import as_context, as_list, as_states, as_times
 from neuralsde.data.columns import as_columns, as_stamps, in_paths
-from neuralsde.data.describe import Description, describe
 from neuralsde.data.missing import Paths, fill
-from neuralsde.transitions import Lag, Transitions, pair_up
+from neuralsde.data.transitions import Lag, Transitions, pair_up
 
 __all__ = ["Lag", "Trajectories", "Transitions"]
 
@@ -183,10 +182,6 @@ class Trajectories:
     def _rows(self, path: int) -> slice:
         first = int(self.lengths[:path].sum())
         return slice(first, first + int(self.lengths[path]))
-
-    def describe(self) -> Description:
-        """Sizes, gaps, features and what looks suspicious: print it before you train."""
-        return describe(self)
 
     def to(self, device: torch.device | str) -> Trajectories:
         """The same paths on another device."""

@@ -11,17 +11,14 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from neuralsde.data.transition import Transition
-from neuralsde.solvers.noise import Noise
-
-if TYPE_CHECKING:
-    from neuralsde.trajectories import Trajectories
+from neuralsde.noise import Noise
 
 Lag = float | Sequence[float | None] | None
 """Physical time between the states of a transition, or several such times; None: consecutive observations."""
@@ -32,12 +29,32 @@ ENOUGH_WHOLE = 0.2
 """Share of transitions from states without a gap from which on the others are not learned from."""
 
 
+class Paths(Protocol):
+    """What is asked of observed paths; `Trajectories` are such."""
+
+    states: Tensor
+    times: Tensor
+    lengths: Tensor
+    begin: Tensor
+    observed: Tensor | None
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def context_size(self) -> int: ...
+    @property
+    def durations(self) -> Tensor: ...
+    def __len__(self) -> int: ...
+    def context_at(self, rows: Tensor) -> Tensor | None: ...
+    def to(self, device: torch.device | str) -> Paths: ...
+
+
 class Transitions:
     """An indexed set of transitions on the device of its paths."""
 
     def __init__(
         self,
-        data: Trajectories,
+        data: Paths,
         start: Tensor,
         stacked: Tensor | None,
         path: Tensor,
@@ -135,7 +152,7 @@ def as_lags(lag: Lag) -> tuple[float | None, ...]:
     return tuple(sorted(lags, key=lambda each: each or 0.0))
 
 
-def pair_up(data: Trajectories, lag: Lag, history: int, spacing: Lag) -> Transitions:
+def pair_up(data: Paths, lag: Lag, history: int, spacing: Lag) -> Transitions:
     """The transitions of all paths; `spacing` is that of the history slots, if not the shortest lag."""
     lags = as_lags(lag)
     if history < 1:
@@ -194,7 +211,7 @@ def _first_count(found: list[tuple[Tensor, Tensor]]) -> int:
     return next(count for count in (int(valid.sum()) for valid, _ in found) if count)
 
 
-def _why_none(data: Trajectories, lag: Lag, history: int) -> str:
+def _why_none(data: Paths, lag: Lag, history: int) -> str:
     """What to say where no transition is possible."""
     longest = float(data.durations.max())
     gaps = data.times.diff()

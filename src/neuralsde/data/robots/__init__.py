@@ -1,0 +1,1 @@
+"""Demonstrations of robots: npz, zarr replay buffers and LeRobot datasets."""

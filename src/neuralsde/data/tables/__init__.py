@@ -1,0 +1,1 @@
+"""Tables in files: cells, columns, stamps, and what becomes of them."""

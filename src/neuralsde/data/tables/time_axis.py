@@ -1,0 +1,48 @@
+"""The time of a table: what its stamps count, and how a time is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+"""Units of time for dates and durations."""
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """What the numbers in `Trajectories.times` mean."""
+
+    column: str | None
+    kind: Literal["order", "numbers", "dates", "durations"]
+    """Places of rows where there is no time column, numbers as in the file, or dates and durations in `unit`."""
+    unit: str | None = None
+    origin: str | None = None
+    """The date of time 0, in UTC."""
+    zoned: bool = field(default=False, compare=False)
+    """Whether dates were converted to UTC, from the zones that they name."""
+
+    def date(self, time: float) -> str:
+        """The date of a time, in ISO format."""
+        assert self.origin is not None and self.unit is not None
+        ticks = round(1e6 * SECONDS[self.unit] * time)
+        text = str(np.datetime64(self.origin.removesuffix("Z"), "us") + np.timedelta64(ticks, "us"))
+        return text.removesuffix(".000000") + "Z"
+
+    def show(self, time: float) -> str:
+        """A time as the file would have it."""
+        return self.date(time) if self.kind == "dates" else f"{time:.10g}"
+
+    def time(self, date: np.datetime64 | str) -> float:
+        """The time of a date, or of one as `date` writes it."""
+        return float(self.count(np.datetime64(date.removesuffix("Z"), "us") if isinstance(date, str) else date))
+
+    def count(self, stamps: Any) -> Any:
+        """Parsed stamps as times."""
+        if self.kind == "numbers":
+            return stamps
+        assert self.unit is not None
+        since = stamps if self.origin is None else stamps - np.datetime64(self.origin.removesuffix("Z"), "us")
+        return since / np.timedelta64(round(1e6 * SECONDS[self.unit]), "us")

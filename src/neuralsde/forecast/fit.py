@@ -1,0 +1,218 @@
+"""From a table to a trained model, its scores on what was held out, and a report."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from neuralsde.config import HistoryConfig, NeuralSDEConfig, TrainConfig
+from neuralsde.data.describe import Description, describe
+from neuralsde.data.tables.read import Table, read_table
+from neuralsde.data.tables.series import Series
+from neuralsde.data.trajectories import Lag
+from neuralsde.files import writable_folder
+from neuralsde.forecast.futures import forecasts
+from neuralsde.forecast.references import brownian_nll
+from neuralsde.forecast.report import HeldOut, fit_report, save_figures, score_table
+from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
+from neuralsde.forecast.table_model import DEFAULT_STEPS, ENOUGH_FORECASTS, TableModel
+from neuralsde.models import build
+from neuralsde.moments import MAX_DIMENSIONS
+from neuralsde.provenance import provenance, write_results
+from neuralsde.records import RunError, to_dict
+from neuralsde.sequence import SequenceModel
+from neuralsde.train import fit
+
+MODEL = NeuralSDEConfig(transition="moments")
+"""The default model of a table: tables have wide and uneven gaps."""
+PASSES, MIN_STEPS = 100, 200
+"""How often each transition is seen where it was not said how long to train, and the fewest steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedTable(TableModel):
+    """A model that was fitted on a table."""
+
+    table: Table
+    description: Description
+    held_out: HeldOut | None
+    """Scores on what was held out; None where nothing was."""
+
+    @property
+    def report(self) -> str:
+        """What was read, what was learned, and how good it is, as Markdown."""
+        return fit_report(self.table, self.description, self.model, self.held_out, self.folder)
+
+
+def fit_table(
+    table: Table | str | os.PathLike[str],
+    *,
+    model: NeuralSDEConfig = MODEL,
+    train: TrainConfig | None = None,
+    steps: int | None = None,
+    lag: Lag = None,
+    encoder: Literal["gru", "transformer"] | None = None,
+    holdout: float = 0.2,
+    output: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+    **reading: Any,
+) -> FittedTable:
+    """Learn a Neural SDE from a table with one row per observation.
+
+    Args:
+        table: a file, or what `read_table` made of one.
+        model: settings of the model.
+        train: settings of the training.
+        steps: optimiser steps; None: so many that each transition is seen 100 times, from 200 up to `train.steps`.
+        lag: time between the states of a transition, one or several; None: consecutive observations.
+        encoder: encode the history by one of these.
+        holdout: share held out for the scores: of the series, or of a single one its end; 0: nothing.
+        output: run folder for model, report.md, results.json and figures; None writes nothing.
+        resume: go on with the run in `output`.
+        say: called before training with what was read and what it looks like, e.g. `print`.
+        reading: arguments of `read_table`, where `table` is a file.
+    """
+    folder, train = None if output is None else Path(output), train or TrainConfig()
+    check_run(folder, holdout=holdout, steps=steps, resume=resume)
+    if not isinstance(table, Table):
+        table = read_table(table, **reading)
+    elif reading:
+        raise ValueError(f"`table` has been read already. Leave out {', '.join(reading)}.")
+    summary = describe(table.data)
+    say(f"{table.report}\n\n{summary}\n")
+    if all(f.low == f.high for f in summary.features):
+        raise ValueError(f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.")
+    known, later, words = _hold_out(table, holdout, train.seed)
+    if model.transition == "moments" and len(table.columns) > MAX_DIMENSIONS:
+        say(f"{len(table.columns)} features are too many for transition='moments': the Euler density it is.\n")
+        model = dataclasses.replace(model, transition="euler")
+    learned = _build(_with_encoder(model, encoder), known, later, lag, train.seed)
+    config = training_settings(known, train, steps)
+    folder = None if folder is None else writable_folder(folder)
+    fit(learned, known.data, val=None if later is None else later.data, config=config, run_dir=folder, resume=resume)
+
+    series = _series(table, later)
+    if folder is not None:
+        learned.save_pretrained(folder / "model")
+        for place in (folder, folder / "model"):
+            series.save(place)
+    held_out = None if later is None else _score(learned, known, later, words, folder)
+    fitted = FittedTable(learned, series, folder, table=table, description=summary, held_out=held_out)
+    if folder is not None:
+        (folder / "report.md").write_text(fitted.report, encoding="utf-8")
+        record = {"model": learned.settings(), "train": to_dict(config), "table": table.report.to_dict()}
+        scores = None if held_out is None else held_out.values
+        write_results(folder / "results.json", {**record, "data": summary.to_dict(), **provenance(), "scores": scores})
+    return fitted
+
+
+def check_run(folder: Path | None, *, holdout: float, steps: int | None, resume: bool) -> None:
+    """Refuse what no fit can do."""
+    if not 0 <= holdout < 1:
+        raise ValueError(f"`holdout` is a share within [0, 1). Got {holdout}.")
+    if steps is not None and steps < 1:
+        raise ValueError(f"`steps` must be at least 1. Got {steps}.")
+    if folder is None:
+        if resume:
+            raise ValueError("`resume=True` needs `output`, the folder of the run to go on with.")
+    elif not resume and any((folder / name).exists() for name in ("checkpoints", "autoencoder/checkpoints")):
+        raise ValueError(f"{folder} already holds a run. Give `resume=True` to go on with it, or another `output`.")
+
+
+def training_settings(known: Table, train: TrainConfig, steps: int | None = None) -> TrainConfig:
+    """Small data is soon known by heart: the steps grow with it."""
+    num = len(known.data.states) - len(known.ids)
+    enough = max(MIN_STEPS, PASSES * num // train.batch_size)
+    steps = min(train.steps, enough) if steps is None else steps
+    return dataclasses.replace(train, steps=steps, val_every=min(train.val_every, max(50, steps // 10)))
+
+
+def _with_encoder(config: NeuralSDEConfig, encoder: Literal["gru", "transformer"] | None) -> NeuralSDEConfig:
+    if encoder is None:
+        return config
+    if config.history < 2:
+        raise ValueError(f"`encoder` needs a history. Got `history={config.history}`. Give e.g. `history=16`.")
+    return dataclasses.replace(config, net=HistoryConfig(encoder=encoder, **dataclasses.asdict(config.net)))
+
+
+def _build(config: NeuralSDEConfig, known: Table, held_out: Table | None, lag: Lag, seed: int) -> SequenceModel:
+    """A new model for the data; what could not be trained or scored is refused here."""
+    refuse_unread(config)
+    model = build(config, known.data.transitions(lag=lag, history=config.history), seed=seed)
+    if held_out is not None:
+        try:
+            held_out.data.transitions(lag=lag, history=config.history)
+        except ValueError as error:
+            raise ValueError(f"Held out is too little: {error} Or hold out more, or nothing (`holdout=0`).") from None
+    return model
+
+
+def refuse_unread(config: NeuralSDEConfig) -> None:
+    """Settings of losses that the training does not have."""
+    log = not config.by_likelihood and config.flow_loss == "log"
+    options = {
+        "flow_loss": (not config.by_likelihood, 'transition="euler"'),
+        "delta": (log, 'transition="euler", flow_loss="log"'),
+        "diffusion_loss": (config.transition == "euler", 'transition="euler"'),
+        "interpolation": (config.start_probability < 1, 'tau="uniform"'),
+    }
+    for name, (read, remedy) in options.items():
+        if not read and getattr(config, name) != getattr(NeuralSDEConfig(), name):
+            settings = f'transition="{config.transition}", tau="{config.tau}"'
+            settings += f', flow_loss="{config.flow_loss}"' if name == "delta" else ""
+            raise ValueError(f"`{name}`: nothing reads it with `{settings}`. Leave it out, or give `{remedy}`.")
+
+
+def _hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table | None, str]:
+    """The table for training, the one for scores, and in words what that is: whole paths, or the end of a single one."""
+    if share == 0:
+        return table, None, ""
+    if len(table.ids) > 1:
+        known, held_out = (table.select(part) for part in table.data.draw_paths(share, seed=seed))
+        few = ", ".join(held_out.ids[:10]) + (", …" if len(held_out.ids) > 10 else "")
+        return known, held_out, f"{len(held_out.ids)} of {len(table.ids)} paths ({few})"
+    early, late = table.data.split_in_time(share)
+    known, held_out = (dataclasses.replace(table, data=part) for part in (early, late))
+    return known, held_out, f"the last {len(late.times)} observations, from {table.time.show(float(late.times[0]))} on"
+
+
+def _series(table: Table, held_out: Table | None) -> Series:
+    whole = held_out is None or len(table.ids) > 1
+    return Series(
+        file=table.report.file,
+        id=table.id,
+        time=table.time.column,
+        columns=table.columns,
+        context=table.context,
+        **dataclasses.asdict(table.layout),
+        time_kind=table.time.kind,
+        time_origin=table.time.origin,
+        time_last=float(table.data.times.max()),
+        holdout_ids=() if held_out is None else held_out.ids,
+        holdout_from=None if whole or held_out is None else float(held_out.data.times[0]),
+    )
+
+
+def _score(model: SequenceModel, known: Table, held_out: Table, words: str, folder: Path | None) -> HeldOut:
+    """Score the model on what was held out, and draw figures into `folder` where matplotlib is there."""
+    values: dict[str, Any] = {"nll": None, "brownian_nll": None}
+    data = held_out.data
+    with suppress(ValueError):  # the model is trained and saved: the report goes without
+        values["nll"] = negative_log_likelihood(model, data)
+        values["brownian_nll"] = brownian_nll(known.data, data)
+    horizon = min(DEFAULT_STEPS * model.scale.step, 0.5 * float(data.durations.max()))
+    per_path = math.ceil(ENOUGH_FORECASTS / len(data))
+    try:
+        made = forecasts(model, data, horizon=horizon, origins_per_path=per_path, hold_context=True)
+        values |= score_forecasts(made, data, reference=known.data)
+    except (ValueError, RunError) as error:  # the model is trained and saved: the report says what it cannot do
+        return HeldOut(words, values, f"No forecasts were scored: {error}")
+    figures = () if folder is None else save_figures(made, values, held_out, folder)
+    return HeldOut(words, values, score_table(values), tuple(file.name for file in figures))
