@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from neuralsde import fit
-from neuralsde.autoencoder import Autoencoder
 from neuralsde.config import AutoencoderConfig, ConvConfig
 from neuralsde.models import build, load
 from neuralsde.nets.convolutional import sampled
 from neuralsde.trajectories import Trajectories
+from neuralsde.video.autoencoder import Autoencoder
 
 SMALL = AutoencoderConfig(net=ConvConfig(down=4, latent=3, width=8, blocks=1))
 

@@ -12,7 +12,7 @@ from neuralsde.metrics.imitation import ranges, reward, summary, wilson
 from neuralsde.tasks.pusht_pictures import frames, panel, save_episode, trajectory_picture
 from neuralsde.tasks.pusht_rollout import Conditions, Controller, Episode, play, roll_out
 from neuralsde.tasks.pusht_sim import GOAL, PushT, coverage, observe, outline
-from neuralsde.videos import write_video
+from neuralsde.video.files import write_video
 
 SHORT = Conditions(seconds=2.0)
 

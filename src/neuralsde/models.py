@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuralsde.autoencoder import Autoencoder
 from neuralsde.baselines.bet import BET
 from neuralsde.baselines.ddim import DDIM
 from neuralsde.baselines.gaussian import GaussianMLP
@@ -49,6 +48,7 @@ from neuralsde.nets.tiny import TinyDecoder, TinyEncoder
 from neuralsde.records import from_dict
 from neuralsde.sequence import FORMAT, Scale, SequenceModel, Transition, evaluating
 from neuralsde.trajectories import Transitions
+from neuralsde.video.autoencoder import Autoencoder
 
 CLASSES: dict[str, tuple[type[SequenceModel], type]] = {
     "NeuralSDE": (NeuralSDE, NeuralSDEConfig),

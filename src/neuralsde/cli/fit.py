@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from tyro.conf import Positional
 
-from neuralsde.cli.fit_video import VideoFit, fit_videos, is_video
-from neuralsde.cli.options import given, refuse
+from neuralsde.cli.options import given, in_flags, refuse
 from neuralsde.config import HistoryConfig, NeuralSDEConfig, TrainConfig
 from neuralsde.data.series import Series
 from neuralsde.records import to_dict
+from neuralsde.video.config import VideoFit
 
 if TYPE_CHECKING:
     from neuralsde.data.tables import Table
@@ -73,6 +74,8 @@ class Fit:
 
     def run(self) -> None:
         """Read, describe, train, report."""
+        from neuralsde.data.videos.clips import holds_videos
+
         if not 0 <= self.holdout < 1:
             raise ValueError(f"`--holdout` is a share within [0, 1). Got {self.holdout}.")
         if self.steps is not None and self.steps < 1:
@@ -83,12 +86,29 @@ class Fit:
             raise ValueError(f"{folder} already holds a run. Pass --resume to go on with it, or another --output.")
         if not self.data.exists():
             raise ValueError(f"There is no file or folder {self.data}.")
-        if is_video(self.data):
+        if holds_videos(self.data):
             refuse(given(self, TABLES), f"this is for tables. {self.data} is taken for videos.")
-            fit_videos(self, folder)
+            self._fit_videos(folder)
         else:
             refuse(given(self.video), f"this is for videos. {self.data} is taken for a table.")
             self._fit_table(folder)
+
+    def _fit_videos(self, folder: Path) -> None:
+        from neuralsde.video.fit import fit_videos
+
+        names = {f.name for f in dataclasses.fields(self.video)} | {"train", "output"}
+        with in_flags(names):
+            found = fit_videos(
+                self.data,
+                output=folder,
+                options=self.video,
+                steps=self.steps,
+                holdout=self.holdout,
+                train=self.train,
+                resume=self.resume,
+                say=partial(print, flush=True),
+            )
+        print(f"\n{found.summary}\n\nWrote {folder}: report.md, {', '.join(found.files)}")
 
     def _fit_table(self, folder: Path) -> None:
         from neuralsde.cli.fit_report import score, write_report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from contextlib import suppress
@@ -20,6 +19,7 @@ from neuralsde.forecast.futures import forecasts
 from neuralsde.forecast.report import half_width, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
 from neuralsde.records import RunError, to_dict
+from neuralsde.run_folder import losses
 from neuralsde.sequence import SequenceModel
 from neuralsde.trajectories import Trajectories
 
@@ -27,9 +27,6 @@ NUM_FORECASTS = 100
 """Forecasts that are scored."""
 HORIZON = 20
 """Training steps that they reach ahead, where the held-out data lasts so long."""
-
-NUM_LINES = 6
-"""Lines of the table of losses."""
 
 
 @dataclass(frozen=True)
@@ -153,25 +150,6 @@ def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         _flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v} for k, v in record.items() if k != "kind"
     ]
     return {k: v for part in parts for k, v in part.items()}
-
-
-def losses(metrics: Path) -> list[str]:
-    """A table of some steps, and a word if the held-out loss has risen."""
-    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    full = [r for r in records if any(k.startswith("val_") for k in r)] or records
-    shown = (
-        [full[round(k * (len(full) - 1) / (NUM_LINES - 1))] for k in range(NUM_LINES)]
-        if len(full) > NUM_LINES
-        else full
-    )
-    names = [k for k in shown[-1] if k not in ("step", "lr", "steps_per_second")]
-    lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    lines += [f"| {r['step']} | {' | '.join(f'{r[k]:.4g}' if k in r else '–' for k in names)} |" for r in shown]
-    name = "val_likelihood" if "val_likelihood" in full[-1] else "val_diffusion"
-    likelihood = [(r[name], r["step"]) for r in full if name in r]
-    if likelihood and likelihood[-1][0] > min(likelihood)[0] + 0.02:
-        lines += ["", f"The held-out loss was lowest at step {min(likelihood)[1]}: try fewer steps or a smaller net."]
-    return lines
 
 
 def _scores(held_out: HeldOut | None) -> list[str]:

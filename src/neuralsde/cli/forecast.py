@@ -109,7 +109,7 @@ def load_model(folder: Path) -> SequenceModel:
 
 def refuse_videos(folder: Path) -> None:
     """A model of videos is no model of tables."""
-    from neuralsde.video_model import video_folder
+    from neuralsde.video.model import video_folder
 
     if video_folder(folder) is not None:
         raise ValueError(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -27,3 +29,16 @@ def refuse(flags: list[str], why: str) -> None:
     """Say that these flags mean nothing here."""
     if flags:
         raise ValueError(f"{', '.join(flags)}: {why}")
+
+
+@contextmanager
+def in_flags(names: Collection[str]) -> Iterator[None]:
+    """Let errors of Python name these arguments as the command line does: `num_paths` is `--num-paths`."""
+    try:
+        yield
+    except ValueError as error:
+
+        def flag(found: re.Match[str]) -> str:
+            return f"`--{found[1].replace('_', '-')}`" if found[1].split(".")[0] in names else found[0]
+
+        raise ValueError(re.sub(r"`([a-z_.]+)`", flag, str(error))) from None

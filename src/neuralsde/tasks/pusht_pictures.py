@@ -12,7 +12,7 @@ import numpy as np
 from neuralsde.plots_pusht import PushPanel, push_grid
 from neuralsde.tasks.pusht_rollout import Conditions, Episode
 from neuralsde.tasks.pusht_sim import GOAL, PushT, coverage, outline
-from neuralsde.videos import write_video
+from neuralsde.video.files import write_video
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

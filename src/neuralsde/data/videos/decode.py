@@ -10,7 +10,7 @@ import io
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,6 +61,12 @@ class FrameSettings:
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of a frame."""
         return (1 if self.grey else 3, *self.size)
+
+    def changed(self, *, size: int | None = None, colour: bool | None = None, **rest: Any) -> FrameSettings:
+        """With what is not None: height and width as one number, colour or grey, and other fields by their names."""
+        square = None if size is None else (size, size)
+        given = rest | {"size": square, "grey": None if colour is None else not colour}
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

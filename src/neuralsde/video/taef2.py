@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from neuralsde.autoencoder import Autoencoder
 from neuralsde.config import AutoencoderConfig, TinyConfig
 from neuralsde.models import build
 from neuralsde.trajectories import Trajectories
+from neuralsde.video.autoencoder import Autoencoder
 
 FILES = {"encoder": "taef2_encoder.pth", "decoder": "taef2_decoder.pth"}
 

@@ -1,0 +1,88 @@
+"""What a run leaves in its folder besides the model: results with where they came from, and losses."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neuralsde.files import replacing
+
+NUM_LINES = 6
+"""Lines of the table of losses."""
+
+
+def provenance() -> dict[str, Any]:
+    """Where a number came from: commit, versions, hardware."""
+    packages = {}
+    for name in ("neuralsde", "torch", "numpy", "accelerate", "diffusers"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "commit": commit(),
+        "versions": {"python": platform.python_version(), **packages},
+        "hardware": {"gpu": gpu, "cpu": _cpu(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+    }
+
+
+def commit() -> str:
+    """The commit of the source tree; NEURALSDE_COMMIT names it where git cannot."""
+    named = os.environ.get("NEURALSDE_COMMIT")
+    if named:
+        return named
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_results(path: Path, values: dict[str, Any]) -> None:
+    """Write JSON (what is not finite as null), or leave the file as it was."""
+    with replacing(path) as new:
+        new.write_text(json.dumps(_finite(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def losses(metrics: Path) -> list[str]:
+    """A table of some steps, and a word if the held-out loss has risen."""
+    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    full = [r for r in records if any(k.startswith("val_") for k in r)] or records
+    shown = (
+        [full[round(k * (len(full) - 1) / (NUM_LINES - 1))] for k in range(NUM_LINES)]
+        if len(full) > NUM_LINES
+        else full
+    )
+    names = [k for k in shown[-1] if k not in ("step", "lr", "steps_per_second")]
+    lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    lines += [f"| {r['step']} | {' | '.join(f'{r[k]:.4g}' if k in r else '–' for k in names)} |" for r in shown]
+    name = "val_likelihood" if "val_likelihood" in full[-1] else "val_diffusion"
+    likelihood = [(r[name], r["step"]) for r in full if name in r]
+    if likelihood and likelihood[-1][0] > min(likelihood)[0] + 0.02:
+        lines += ["", f"The held-out loss was lowest at step {min(likelihood)[1]}: try fewer steps or a smaller net."]
+    return lines
