@@ -86,7 +86,7 @@ def test_it_travels(trained, tmp_path):
 def test_chunks_change_nothing(trained, monkeypatch):
     frames = torch.from_numpy(blobs(seed=3)[:, 0])
     whole = trained.decode(trained.encode(frames))
-    monkeypatch.setattr("neuralsde.autoencoder.CACHED", 7 * math.prod(trained.scale.shape[1:]))
+    monkeypatch.setattr("neuralsde.video.autoencoder.CACHED", 7 * math.prod(trained.scale.shape[1:]))
     assert trained.batch == 7 and len(frames) % 7
     torch.testing.assert_close(trained.decode(trained.encode(frames)), whole, atol=1e-5, rtol=1e-5)
 

@@ -96,5 +96,5 @@ def test_copies_that_memory_would_not_hold_are_refused(monkeypatch):
     monkeypatch.setattr(clips, "MOST_COPIED", 3 * frames.size)
     films = [Clip("a", frames, np.arange(12) / 10)]
     assert len(with_copies(films, 3)) == 4
-    with pytest.raises(ValueError, match=r"`--copies` must fit into .* Got 4 of .* Give at most 3"):
+    with pytest.raises(ValueError, match=r"`copies` must fit into .* Got 4 of .* Give at most 3"):
         with_copies(films, 4)

@@ -53,7 +53,7 @@ class Futures:
     """What really followed, where it is known."""
 
     @property
-    def all_times(self) -> Float[np.ndarray, " K+T"]:
+    def all_times(self) -> Float[np.ndarray, " _"]:
         """Of given frames, then of futures."""
         return np.concatenate([self.given_times, self.times])
 
