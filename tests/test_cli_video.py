@@ -17,9 +17,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from neuralsde.config import TrainConfig
 from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.demo import video as demo
 from neuralsde.tasks.collisions import clips
+from neuralsde.video.config import VideoFit
+from neuralsde.video.fit import fit_videos
 from neuralsde.video.model import load_video_model
 from test_cli import ENV, call, fails
 from video_files import write_film, write_sound
@@ -84,6 +87,24 @@ def test_fit_leaves_a_model_a_report_and_pictures(films, run_dir):
     assert all(np.isfinite(scores[f"{who}{what}"]) for who in ("", "copy: ", "decoder: ") for what in ("psnr", "ssim"))
     assert {s["name"] for s in results["videos"]["skipped"]} == {"broken.avi", "empty.mkv", "sound.mp4"}
     assert len(frames_of(run_dir / "predictions.mp4")) == 14
+
+
+def test_python_does_the_same_in_one_call(films, run_dir, tmp_path):
+    options = VideoFit(size=16, num_context=3, width=32, batch_size=8, num_workers=0, autoencoder_steps=12)
+    train, said = TrainConfig(progress=False, cpu=True, log_every=4, checkpoint_every=4), []
+    found = fit_videos(films, output=tmp_path / "run", options=options, steps=8, train=train, say=said.append)
+    before, after = (load_file(d / "model" / "model.safetensors") for d in (run_dir, tmp_path / "run"))
+    assert all(torch.equal(before[name], value) for name, value in after.items())
+    assert found.scores == json.loads((run_dir / "results.json").read_text())["scores"]
+    assert found.report.is_file() and found.summary in found.report.read_text() and len(said) == 4
+    assert found.model.futures(found.model.read(films / "scene1.mp4"), num_frames=2).frames.shape[1] == 2
+    with pytest.raises(ValueError, match=r"already holds a run. Go on with it \(`resume`\), or name another `output`"):
+        fit_videos(films, output=tmp_path / "run", options=options)
+    with pytest.raises(ValueError, match="`train.lr`: for videos this is chosen"):
+        fit_videos(films, output=tmp_path / "b", train=TrainConfig(lr=0.1))
+    for settings, text in (({"steps": 0}, "`steps` must be at least 1"), ({"holdout": 1.0}, "`holdout` is a share")):
+        with pytest.raises(ValueError, match=text):
+            fit_videos(films, output=tmp_path / "b", **settings)
 
 
 def test_scores_are_those_of_the_futures_that_are_shown(run_dir):

@@ -96,8 +96,7 @@ class Fit:
     def _fit_videos(self, folder: Path) -> None:
         from neuralsde.video.fit import fit_videos
 
-        names = {f.name for f in dataclasses.fields(self.video)} | {"train", "output"}
-        with in_flags(names):
+        with in_flags({"train", "output", *(f.name for f in dataclasses.fields(self.video))}):
             found = fit_videos(
                 self.data,
                 output=folder,

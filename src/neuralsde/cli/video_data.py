@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from neuralsde.cli.options import in_flags
+from neuralsde.video.config import Decoding
 
 if TYPE_CHECKING:
     from neuralsde.data.videos.shards import VideoShards
 
 
 @dataclass(frozen=True, kw_only=True)
-class VideoOptions:
+class VideoOptions(Decoding):
     """Videos: how they are read; what is absent is as is usual for the data set."""
 
-    size: int | None = None
-    """Height and width of frames in pixels; absent: 64, CLEVRER 128."""
-    fit: Literal["crop", "stretch"] | None = None
-    """Cut a square out of the middle, or squeeze all into it; absent: crop, public data sets stretch."""
-    colour: bool | None = None
-    """Three channels or one; absent: colour, KTH and Weizmann grey."""
     every: int | None = None
     """Take every so many-th frame; absent: 1, CLEVRER 5."""
     min_frames: int | None = None
@@ -32,10 +27,6 @@ class VideoOptions:
     """Frames per second of HDF5, which has no times."""
     seed: int = 0
     """Of the split of a folder of your own."""
-    num_workers: int | None = None
-    """Processes that decode; 0: none but this; absent: one for each processor."""
-    on_bad: Literal["skip", "raise"] = "skip"
-    """Leave out files that cannot be used and name them in the report, or stop at the first."""
 
 
 def write_videos(task: str, source: Path | None, output: Path, options: VideoOptions) -> None:
@@ -48,22 +39,21 @@ def write_videos(task: str, source: Path | None, output: Path, options: VideoOpt
 
     frames: dict[str, Any] = {name: getattr(options, name) for name in ("size", "fit", "colour", "every", "min_frames")}
     more: dict[str, Any] = {"on_bad": options.on_bad, "num_workers": options.num_workers, "progress": True}
+    if options.fps is not None and task != "videos":
+        raise ValueError(f"--fps is for `nsde data videos` on HDF5: {task} has true times.")
+    writable_folder(output)
+    context, future = 1, 0
     if task != "videos":
-        if options.fps is not None:
-            raise ValueError(f"--fps is for `nsde data videos` on HDF5: {task} has true times.")
-        writable_folder(output)
         with in_flags({"only"}):
             shards = write_public(task, output, source=source, only=options.only, **more, **frames)
         context, future = MODULES[task].CONTEXT, MODULES[task].FUTURE
     else:
-        writable_folder(output)
         if source is None:
             raise ValueError("Name the folder with your videos: nsde data videos --from FOLDER.")
         if options.only:
             raise ValueError("--only is for kth, clevrer and weizmann. Name a folder that holds only what you want.")
         clips = folder_clips(source, seed=options.seed, fps=options.fps)
         shards = write_shards(clips, output, FrameSettings().changed(**frames), source=str(source), **more)
-        context, future = 1, 0
     settings = shards.settings
     lines = [str(shards.report), *_parts(shards), *_short(shards, context, future)]
     shape = "×".join(map(str, settings.shape))

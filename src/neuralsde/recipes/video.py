@@ -22,19 +22,7 @@ from neuralsde.config import (
 )
 from neuralsde.config.collisions import CollisionsConfig
 from neuralsde.video import defaults
-from neuralsde.video.defaults import (
-    AUTOENCODER,
-    AUTOENCODER_TRAIN,
-    CONTEXT,
-    NET,
-    NOISE,
-    REAL_TRAIN,
-    SHARE_OF_NOISE,
-    TRAIN,
-    latent_sde,
-    learning_rate,
-    real_sde,
-)
+from neuralsde.video.defaults import CONTEXT, NET, NOISE, SHARE_OF_NOISE, TRAIN, learning_rate
 
 NUM_STEPS = 10
 """Passes per frame of the generative rivals."""
@@ -46,13 +34,15 @@ REFINED_NLL = "NSDE, refined, likelihood loss"
 def autoencoder() -> Experiment:
     """Frames of colliding objects as 4 × 8 × 8 latents, and back."""
     task = FramesConfig(num_frames=96_000)
-    return Experiment(name="collisions-autoencoder", task=task, model=AUTOENCODER, train=AUTOENCODER_TRAIN)
+    return Experiment(
+        name="collisions-autoencoder", task=task, model=defaults.AUTOENCODER, train=defaults.AUTOENCODER_TRAIN
+    )
 
 
 def neural_sde() -> Experiment:
     """One step per frame from start states, flow and diffusion by one trunk: one pass per frame."""
     task = VideoConfig(context=CONTEXT, num_clips=512)
-    return Experiment(name="collisions", task=task, model=latent_sde(), train=TRAIN)
+    return Experiment(name="collisions", task=task, model=defaults.latent_sde(), train=TRAIN)
 
 
 def refined() -> Experiment:
@@ -250,7 +240,7 @@ def people() -> Experiment:
     task = VideoConfig(
         clips=PEOPLE, context=CONTEXT, autoencoder="runs/people-autoencoder/model", num_clips=512, variants=(LONG,)
     )
-    return Experiment(name="people", task=task, model=real_sde(), train=REAL_TRAIN)
+    return Experiment(name="people", task=task, model=defaults.real_sde(), train=defaults.REAL_TRAIN)
 
 
 def people_comparison() -> dict[str, Experiment]:

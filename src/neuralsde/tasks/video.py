@@ -39,16 +39,7 @@ from neuralsde.tasks.clips import (
 from neuralsde.trajectories import Trajectories
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.model import autoencoder_folder, load_autoencoder
-from neuralsde.video.predict import (
-    ClipBatch,
-    cubic,
-    device,
-    draw,
-    encode_clips,
-    place_before,
-    shown,
-    straight,
-)
+from neuralsde.video.predict import ClipBatch, cubic, device, draw, encode_clips, place_before, shown, straight
 
 STARTS_FROM_HISTORY = True
 """The model's `history` is the context."""

@@ -10,17 +10,27 @@ from neuralsde.records import check
 
 
 @dataclass(frozen=True, kw_only=True)
-class VideoFit:
-    """Videos: a folder, a zip or a file of them (mp4, avi, mov, mkv, webm, gif, HDF5 of RIVER), or the shards of `nsde data`."""
+class Decoding:
+    """How videos are decoded; what is absent is as is usual for the data set."""
 
-    dataset: Literal["kth", "clevrer", "weizmann"] | None = None
-    """The folder holds this public data set: its names, lists, split, size and frame rate are known."""
     size: int | None = None
     """Height and width of frames in pixels; absent: 64, CLEVRER 128."""
     fit: Literal["crop", "stretch"] | None = None
     """Cut a square out of the middle, or squeeze all into it; absent: crop, public data sets stretch."""
     colour: bool | None = None
     """Three channels or one; absent: colour, KTH and Weizmann grey."""
+    num_workers: int | None = None
+    """Processes that decode; 0: none but this; absent: one for each processor."""
+    on_bad: Literal["skip", "raise"] = "skip"
+    """Leave out files that cannot be used and name them in the report, or stop at the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoFit(Decoding):
+    """Videos: a folder, a zip or a file of them (mp4, avi, mov, mkv, webm, gif, HDF5 of RIVER), or the shards of `nsde data`."""
+
+    dataset: Literal["kth", "clevrer", "weizmann"] | None = None
+    """The folder holds this public data set: its names, lists, split, size and frame rate are known."""
     fps: float | None = None
     """Frames per second of the model's steps; times stay those of the files. Absent: as in the files."""
     way: str | None = None
@@ -41,10 +51,6 @@ class VideoFit:
     copies: int = 0
     """Learn from so many copies of each video too, seen a little nearer, in another light, every other one mirrored: for a long
     training on few videos."""
-    num_workers: int | None = None
-    """Processes that decode; 0: none but this; absent: one for each processor."""
-    on_bad: Literal["skip", "raise"] = "skip"
-    """Leave out files that cannot be used and name them in the report, or stop at the first."""
 
     def __post_init__(self) -> None:
         size = self.size

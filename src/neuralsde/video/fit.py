@@ -25,19 +25,8 @@ from neuralsde.sizes import of_another_length
 from neuralsde.train import fit
 from neuralsde.trajectories import Trajectories
 from neuralsde.transitions import Transitions
-from neuralsde.video import defaults, taef2
+from neuralsde.video import clips, defaults, taef2
 from neuralsde.video.autoencoder import Autoencoder
-from neuralsde.video.clips import (
-    Split,
-    frame_step,
-    frames_of,
-    latents_of,
-    read_latents,
-    save_latents,
-    split,
-    usable,
-    with_copies,
-)
 from neuralsde.video.config import VideoFit, VideoPlan
 from neuralsde.video.model import VideoModel, load_autoencoder, save_video_model
 from neuralsde.video.predict import device
@@ -94,8 +83,8 @@ def fit_videos(
     writable_folder(folder)
     shards = _shards(Path(source), folder, options, holdout, train)
     say(f"{shards.report}\n")
-    step = frame_step(shards, options.fps)
-    videos = usable(split(shards, options.way, holdout), step, options.num_context)
+    step = clips.frame_step(shards, options.fps)
+    videos = clips.usable(clips.split(shards, options.way, holdout), step, options.num_context)
     record = folder / "config.yaml"
     before = load_yaml(VideoPlan, record) if resume and record.is_file() else None
     gpu = torch.cuda.is_available() and not train.cpu if before is None else before.gpu
@@ -106,7 +95,7 @@ def fit_videos(
         _check_same(before, plan, folder)
     say("\n".join(_announcement(videos, plan)))
 
-    learned = replace(videos, train=with_copies(videos.train, options.copies))
+    learned = replace(videos, train=clips.with_copies(videos.train, options.copies))
     autoencoder = _autoencoder(plan, learned, folder, resume, say)
     pairs = {
         name: data.transitions(lag=step, history=options.num_context)
@@ -181,14 +170,14 @@ def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, train
         _check_frames(options.autoencoder, shards.settings)
         return shards
     if options.dataset is not None:
-        clips, remarks, usual = public_clips(options.dataset, source)
+        found, remarks, usual = public_clips(options.dataset, source)
     else:
-        clips = folder_clips(source, seed=train.seed, validation=0.0, test=holdout, fps=options.fps)
+        found = folder_clips(source, seed=train.seed, validation=0.0, test=holdout, fps=options.fps)
         remarks, usual = [], FrameSettings()
     settings = usual.changed(size=options.size, fit=options.fit, colour=options.colour, min_frames=2)
     _check_frames(options.autoencoder, settings)
     return write_shards(
-        clips,
+        found,
         folder / "shards",
         settings,
         on_bad=options.on_bad,
@@ -221,7 +210,7 @@ def _plan(
     steps: int | None,
     holdout: float,
     shards: VideoShards,
-    videos: Split,
+    videos: clips.Split,
     step: float,
     gpu: bool,
 ) -> VideoPlan:
@@ -259,7 +248,7 @@ def _plan(
     )
 
 
-def _check_even(videos: Split, step: float) -> None:
+def _check_even(videos: clips.Split, step: float) -> None:
     """A refiner refuses uneven gaps when it is built: that is after the autoencoder has been trained."""
     times = [torch.tensor(video.times, dtype=torch.float64) for video in videos.train]
     stamps = Trajectories(torch.zeros(sum(map(len, times)), 1), torch.cat(times), torch.tensor([len(t) for t in times]))
@@ -276,7 +265,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return {k: v for part in parts for k, v in part.items()}
 
 
-def _announcement(videos: Split, plan: VideoPlan) -> list[str]:
+def _announcement(videos: clips.Split, plan: VideoPlan) -> list[str]:
     num, held = (sum(len(video.times) for video in some) for some in (videos.train, videos.held_out))
     copies = f" and {plan.copies} copies of each" if plan.copies else ""
     lines = [f"Learning from {num:,} frames of {len(videos.train)} video(s){copies}, {1 / plan.step:.3g} per second."]
@@ -288,18 +277,18 @@ def _announcement(videos: Split, plan: VideoPlan) -> list[str]:
 
 
 def _autoencoder(
-    plan: VideoPlan, videos: Split, folder: Path, resume: bool, say: Callable[[str], object]
+    plan: VideoPlan, videos: clips.Split, folder: Path, resume: bool, say: Callable[[str], object]
 ) -> Autoencoder:
     """A frozen autoencoder of the frames: that of the user, or a new one."""
     place, run = "cpu" if plan.train.cpu else device(), folder / "autoencoder"
     if plan.autoencoder is not None and plan.autoencoder.startswith(TAEF2):
-        found = taef2.pretrained(plan.autoencoder.removeprefix(TAEF2), frames_of(videos.train, plan.gpu))
+        found = taef2.pretrained(plan.autoencoder.removeprefix(TAEF2), clips.frames_of(videos.train, plan.gpu))
         return found.to(place)
     if plan.autoencoder is not None:
         return load_autoencoder(plan.autoencoder).to(place)
     if resume and (run / "model" / "config.json").is_file():
         return load_autoencoder(run).to(place)
-    data = frames_of(videos.train, plan.gpu)
+    data = clips.frames_of(videos.train, plan.gpu)
     say(f"Learning an autoencoder of {len(data.states):,} frames: {plan.autoencoder_train.steps:,} steps.")
     model = build(plan.autoencoder_model, data.transitions(), seed=plan.autoencoder_train.seed)
     assert isinstance(model, Autoencoder)
@@ -310,15 +299,17 @@ def _autoencoder(
 
 
 def _latents(
-    autoencoder: Autoencoder, videos: Split, folder: Path, plan: VideoPlan, resume: bool
+    autoencoder: Autoencoder, videos: clips.Split, folder: Path, plan: VideoPlan, resume: bool
 ) -> dict[str, Trajectories]:
     """Of what is learned from and, if there is any, of what is watched in training; encoded once."""
     file = folder / "latents.safetensors"
     if resume and file.is_file():
-        return read_latents(file)
+        return clips.read_latents(file)
     parts = {"train": videos.train, "validation": videos.validation}
-    made = {name: latents_of(autoencoder, some, progress=plan.train.progress) for name, some in parts.items() if some}
-    save_latents(made, file)
+    made = {
+        name: clips.latents_of(autoencoder, some, progress=plan.train.progress) for name, some in parts.items() if some
+    }
+    clips.save_latents(made, file)
     return made
 
 

@@ -66,10 +66,7 @@ class Futures:
     def save(self, path: str | os.PathLike[str], *, fps: float, speed: float = 1.0) -> Path:
         """Write a film (.mp4, .gif) or strip (.png) of the given frames and all futures after them, or arrays (.npz).
 
-        Args:
-            path: of the file; its ending chooses the form.
-            fps: frames per second of the futures.
-            speed: how fast a film plays: 0.25 is slow motion.
+        `fps` are frames of the futures per second; a film plays at `speed`, 0.25 is slow motion.
         """
         output, num_given = Path(path), len(self.given)
         if output.suffix.lower() not in SUFFIXES:

@@ -20,13 +20,9 @@ FIND = {"kth": kth.kth_clips, "clevrer": clevrer.clevrer_clips, "weizmann": weiz
 def public_clips(
     name: str, folder: Path, only: tuple[str, ...] = (), *, published: bool = False
 ) -> tuple[list[Clip], list[str], FrameSettings]:
-    """A data set as it lies on disk: its videos, remarks on the whole, and how its frames are usually made.
+    """A data set as it lies in a folder: its videos, remarks on the whole, and how its frames are usually made.
 
-    Args:
-        name: kth, clevrer or weizmann.
-        folder: with its files or zips.
-        only: some actions of KTH or Weizmann, some parts of CLEVRER; empty: all.
-        published: refuse what is not all that was published.
+    `only` some actions of KTH or Weizmann, or parts of CLEVRER; `published`: refuse what is not all that was published.
     """
     known = MODULES[name]
     try:
