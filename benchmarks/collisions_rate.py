@@ -18,11 +18,7 @@ import torch
 from neuralsde.experiments.collisions import camera
 from neuralsde.experiments.collisions.physics import Scenes, simulate
 from neuralsde.experiments.collisions.render import Renderer
-from neuralsde.experiments.run import provenance, write_results
-from neuralsde.provenance import provenance, write_results
-from neuralsde.tasks import collisions_camera as camera
-from neuralsde.tasks.collisions_physics import Scenes, simulate
-from neuralsde.tasks.collisions_render import Renderer
+from neuralsde.training.run_folder import provenance, write_results
 
 TIMES = np.arange(26) * 25 / 128
 

@@ -13,11 +13,8 @@ from pathlib import Path
 import torch
 
 import neuralsde as nsde
-from neuralsde.experiment import provenance, write_results
 from neuralsde.solvers.noise import Noise
-from neuralsde.experiments.run import provenance, write_results
-from neuralsde.noise import Noise
-from neuralsde.provenance import provenance, write_results
+from neuralsde.training.run_folder import provenance, write_results
 
 
 def main() -> None:

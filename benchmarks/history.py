@@ -29,15 +29,10 @@ import numpy as np
 import torch
 
 import neuralsde as nsde
-from neuralsde.compare import summarise
-from neuralsde.experiment import provenance, write_results
-from neuralsde.nets.config import HistoryConfig, MLPConfig, NetConfig
-from neuralsde.config import HistoryConfig, MLPConfig, NetConfig
 from neuralsde.experiments.compare import summarise
-from neuralsde.experiments.run import provenance, write_results
-from neuralsde.config import HistoryConfig, MLPConfig, NetConfig
-from neuralsde.provenance import provenance, write_results
+from neuralsde.nets.config import HistoryConfig, MLPConfig, NetConfig
 from neuralsde.records import to_dict
+from neuralsde.training.run_folder import provenance, write_results
 
 DAMPING, MEASUREMENT, DT, LENGTH = 0.1, 0.1, 0.2, 100
 LOWEST, HIGHEST = 1.0, 3.0

@@ -35,21 +35,12 @@ from peers.contenders import LEARNING_RATES, METHODS, Shape, matched
 from peers.report import table as table  # for the documentation
 from torch import Tensor
 
-from neuralsde.config.tasks import KnownSDEConfig
-from neuralsde.experiment import provenance, write_results
+from neuralsde.experiments.config import KnownSDEConfig
+from neuralsde.experiments.tasks import known_sdes
 from neuralsde.metrics.forecast import energy_distance
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.solvers.integrate import Diverged
-from neuralsde.tasks import known_sdes
-from neuralsde.experiments.config import KnownSDEConfig
-from neuralsde.experiments.run import provenance, write_results
-from neuralsde.experiments.tasks import known_sdes
-from neuralsde.metrics.forecast import energy_distance
-from neuralsde.config import KnownSDEConfig
-from neuralsde.metrics.forecast import energy_distance
-from neuralsde.provenance import provenance, write_results
-from neuralsde.sequence import SequenceModel
-from neuralsde.solvers import Diverged
+from neuralsde.training.run_folder import provenance, write_results
 
 TASKS: dict[str, KnownSDEConfig] = {
     "ou": KnownSDEConfig(system="ou"),

@@ -26,30 +26,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from neuralsde.config.tasks import Experiment, Variant
-from neuralsde.data.demonstrations import Demonstrations
-from neuralsde.demo.pusht import shipped
-from neuralsde.experiment import provenance, write_results
-from neuralsde.models.build import build
-from neuralsde.policy.controller import SDEPolicy, action_paths
-from neuralsde.config import Experiment, Variant
 from neuralsde.data.robots.demonstrations import Demonstrations
-from neuralsde.demo.pusht import shipped
-from neuralsde.models import build
-from neuralsde.policy import SDEPolicy, action_paths
-from neuralsde.provenance import provenance, write_results
-from neuralsde.recipes.pusht import comparison
-from neuralsde.tasks.pusht import DT, act_as
-from neuralsde.tasks.pusht_sim import SIZE, observe
-from neuralsde.data.demonstrations import Demonstrations
 from neuralsde.experiments.config import Experiment, Variant
 from neuralsde.experiments.demos.pusht import shipped
 from neuralsde.experiments.pusht.sim import SIZE, observe
 from neuralsde.experiments.recipes.pusht import comparison
-from neuralsde.experiments.run import provenance, write_results
 from neuralsde.experiments.tasks.pusht import DT, act_as
-from neuralsde.models import build
-from neuralsde.policy import SDEPolicy, action_paths
+from neuralsde.models.build import build
+from neuralsde.policy.controller import SDEPolicy, action_paths
+from neuralsde.training.run_folder import provenance, write_results
 
 OURS = "NSDE"
 SLOW = 0.1

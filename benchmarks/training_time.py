@@ -14,10 +14,8 @@ from pathlib import Path
 import torch
 
 from neuralsde.experiments.recipes import branching
-from neuralsde.experiments.run import provenance, run, write_results
-from neuralsde.experiment import run
-from neuralsde.provenance import provenance, write_results
-from neuralsde.recipes import branching
+from neuralsde.experiments.run import run
+from neuralsde.training.run_folder import provenance, write_results
 
 
 def main() -> None:

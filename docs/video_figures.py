@@ -12,17 +12,16 @@ from pathlib import Path
 
 import torch
 
-from neuralsde.config.collisions import CollisionsConfig
 from neuralsde.data.videos.decode import FrameSettings
-from neuralsde.models.build import load
-from neuralsde.plots_video import Curve, scaling_law, score_curves
 from neuralsde.experiments.collisions.clips import clips
-from neuralsde.models import load
-from neuralsde.plots.video import Curve, scaling_law, score_curves
-from neuralsde.tasks.between import straight
-from neuralsde.video_model import Footage, VideoModel
-from neuralsde.video_pictures import film_in_true_time, save_picture, strip, strip_over_time
-from neuralsde.videos import write_video
+from neuralsde.experiments.collisions.config import CollisionsConfig
+from neuralsde.models.build import load
+from neuralsde.plots.paths import Curve, scaling_law, score_curves
+from neuralsde.video.clips import Clip
+from neuralsde.video.files import write_video
+from neuralsde.video.model import VideoModel
+from neuralsde.video.pictures import film_in_true_time, save_picture, strip, strip_over_time
+from neuralsde.video.predict import straight
 
 ROOT = Path(__file__).parent.parent
 ASSETS = ROOT / "docs" / "assets"
@@ -63,10 +62,10 @@ def frames(video: VideoModel, number: int) -> None:
     size = video.settings.size[0]
     scenes = CollisionsConfig(size=size)
     scene = clips([scenes.seeds("test")[number]], num_frames=(LENGTH - 1) * RATE + 1, fps=RATE * scenes.fps, size=size)
-    truth, now = scene.frames[0], (video.context - 1) * RATE
-    given = Footage("scene", truth[: now + 1], scene.times[: now + 1])
-    drawn = video.futures(given, num_frames=LENGTH - video.context)
-    rows = drawn.clips(truth[now + RATE :: RATE])
+    truth, now = scene.frames[0].cpu(), (video.context - 1) * RATE
+    clip = Clip("scene", truth.numpy(), scene.times)
+    drawn = video.futures(clip, at=scene.times[now], num_frames=LENGTH - video.context)
+    rows = drawn.clips()
     spread = (4 * drawn.frames.float().std(0).mean(1, keepdim=True)).clamp(0, 255).byte().expand(-1, 3, -1, -1)
     rows["spread"] = torch.cat([torch.zeros_like(drawn.given), spread]).numpy()
     usual = size == CollisionsConfig().size
@@ -79,10 +78,10 @@ def frames(video: VideoModel, number: int) -> None:
 
     hits = scene.contacts["time"] - scene.times[now]
     hits = hits[(hits > 0) & (hits < drawn.times[-1])]
-    contact(video, given, truth[now:], float(hits[0]) if len(hits) else 0.0)
+    contact(video, clip.part(slice(now + 1)), truth[now:], float(hits[0]) if len(hits) else 0.0)
 
 
-def contact(video: VideoModel, given: Footage, truth: torch.Tensor, hit: float) -> None:
+def contact(video: VideoModel, given: Clip, truth: torch.Tensor, hit: float) -> None:
     """What happens between the two training frames around a time; `truth` begins at the last given frame."""
     num, quiet = (len(truth) - 1) // RATE, replace(video.model.sampler, diffusion=0.0)
 

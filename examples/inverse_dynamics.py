@@ -19,13 +19,9 @@ import torch
 from torch import nn
 
 import neuralsde as nsde
-from neuralsde.experiment import provenance, write_results
 from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Deterministic
-from neuralsde.config import MLPConfig
-from neuralsde.experiments.run import provenance, write_results
-from neuralsde.config import MLPConfig
-from neuralsde.provenance import provenance, write_results
+from neuralsde.training.run_folder import provenance, write_results
 
 DT, NUM_STEPS = 0.1, 80
 GAIN, ANGLE, DRAG = 2.5, math.radians(40.0), 0.6

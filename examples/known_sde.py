@@ -9,15 +9,10 @@ import sys
 import torch
 
 import neuralsde as nsde
-from neuralsde import plots
-from neuralsde.config.tasks import KnownSDEConfig
-from neuralsde.models.build import build
-from neuralsde.recipes import known_sdes as recipes
-from neuralsde.tasks import known_sdes
 from neuralsde.experiments.config import KnownSDEConfig
 from neuralsde.experiments.recipes import known_sdes as recipes
 from neuralsde.experiments.tasks import known_sdes
-from neuralsde.models import build
+from neuralsde.models.build import build
 from neuralsde.plots import paths as plots
 
 

@@ -159,13 +159,14 @@ def actions_of(policy, seen):
 
 def numbers_of_video():
     """Futures that the shipped model of videos draws."""
-    from neuralsde.video_model import Footage, load_video_model
+    from neuralsde.video.clips import Clip
+    from neuralsde.video.model import load_video_model
 
     video = load_video_model(shipped_folder("video"))
     shape = video.settings.shape
     ramp = torch.linspace(0, 200, int(np.prod(shape))).reshape(shape)
     frames = torch.stack([ramp.roll(2 * k, -1) for k in range(8)]).round().byte()
-    clip = Footage("ramp", frames, np.arange(8) * video.step)
+    clip = Clip("ramp", frames.numpy(), np.arange(8) * video.step)
     drawn = {
         "frames": video.futures(clip, num_frames=3, num_paths=2, seed=1),
         "frames between": video.futures(clip, num_frames=4, num_paths=1, fps=2.5 * video.fps, seed=1),

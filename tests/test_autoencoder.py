@@ -7,16 +7,12 @@ import pytest
 import torch
 
 from neuralsde import fit
-from neuralsde.autoencoder import Autoencoder
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build, load
 from neuralsde.nets.config import ConvConfig
 from neuralsde.nets.convolutional import sampled
-from neuralsde.trajectories import Trajectories
-from neuralsde.video.autoencoder_config import AutoencoderConfig
-from neuralsde.config import AutoencoderConfig, ConvConfig
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.models import build, load
-from neuralsde.nets.convolutional import sampled
+from neuralsde.video.autoencoder import Autoencoder
+from neuralsde.video.config import AutoencoderConfig
 
 SMALL = AutoencoderConfig(net=ConvConfig(down=4, latent=3, width=8, blocks=1))
 
@@ -91,7 +87,7 @@ def test_it_travels(trained, tmp_path):
 def test_chunks_change_nothing(trained, monkeypatch):
     frames = torch.from_numpy(blobs(seed=3)[:, 0])
     whole = trained.decode(trained.encode(frames))
-    monkeypatch.setattr("neuralsde.autoencoder.CACHED", 7 * math.prod(trained.scale.shape[1:]))
+    monkeypatch.setattr("neuralsde.video.autoencoder.CACHED", 7 * math.prod(trained.scale.shape[1:]))
     assert trained.batch == 7 and len(frames) % 7
     torch.testing.assert_close(trained.decode(trained.encode(frames)), whole, atol=1e-5, rtol=1e-5)
 

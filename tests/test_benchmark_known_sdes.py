@@ -18,12 +18,9 @@ from peers.contenders import METHODS, Shape, matched
 from peers.prior import LatentModel, Windows, build_prior
 from peers.sde_matching import NAMES, Matching, load_notebook
 
-from neuralsde.config.tasks import KnownSDEConfig
-from neuralsde.nets.config import MLPConfig
-from neuralsde.tasks import known_sdes
-from neuralsde.config import MLPConfig
 from neuralsde.experiments.config import KnownSDEConfig
 from neuralsde.experiments.tasks import known_sdes
+from neuralsde.nets.config import MLPConfig
 
 TORCHSDE = ("torchsde_bptt", "torchsde_adjoint", "torchsde_reversible")
 

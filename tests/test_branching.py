@@ -5,18 +5,12 @@ import math
 import pytest
 import torch
 
-from neuralsde.config.tasks import BranchingConfig
-from neuralsde.metrics.trajectory import crossing, distance_to_segments
-from neuralsde.models.build import build
-from neuralsde.recipes import RECIPES
-from neuralsde.recipes import branching as recipes
-from neuralsde.tasks import branching
 from neuralsde.experiments.config import BranchingConfig
 from neuralsde.experiments.recipes import branching as recipes
 from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.experiments.tasks import branching
 from neuralsde.metrics.trajectory import crossing, distance_to_segments
-from neuralsde.models import build
+from neuralsde.models.build import build
 
 
 @pytest.mark.parametrize("density", [1, 10])

@@ -9,6 +9,7 @@ from torch import nn
 
 import neuralsde as nsde
 from neuralsde.baselines.config import DDIMConfig, DiffusionSteps
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.attention import Attention
 from neuralsde.nets.chunk_transformer import ChunkTransformer
@@ -16,13 +17,6 @@ from neuralsde.nets.config import ChunkTransformerConfig, MLPConfig, UNet1DConfi
 from neuralsde.nets.unet1d import UNet1D
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Trajectories
-from neuralsde.config import ChunkTransformerConfig, DDIMConfig, MLPConfig, NeuralSDEConfig, UNet1DConfig
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.models import build
-from neuralsde.nets import ChunkTransformer, UNet1D
-from neuralsde.nets.attention import Attention
-from neuralsde.noise import Noise
 
 UNET = UNet1DConfig(widths=(8, 16), kernel=3, groups=4, embedding=8)
 TRANSFORMER = ChunkTransformerConfig(layers=2, heads=2, width=16, dropout=0.0)

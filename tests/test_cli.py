@@ -16,16 +16,11 @@ from safetensors.torch import load_file
 
 from neuralsde import __version__
 from neuralsde.cli import COMMANDS, main
-from neuralsde.config.tasks import Experiment
-from neuralsde.demo.branching import METHODS
-from neuralsde.nets.config import MLPConfig
-from neuralsde.recipes import COMPARISONS, RECIPES
-from neuralsde.recipes import branching as branching_recipes
-from neuralsde.config import MLPConfig
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.demos.branching import METHODS
 from neuralsde.experiments.recipes import branching as branching_recipes
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES
+from neuralsde.nets.config import MLPConfig
 from neuralsde.records import load_yaml
 
 ENV = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -14,7 +14,7 @@ from neuralsde.data.tables.read import read_table
 from neuralsde.data.tables.series import Series
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.references import brownian_nll
-from neuralsde.loss_table import losses
+from neuralsde.training.run_folder import losses
 from test_cli import call, fails
 
 TINY = ["--net.width", "8", "--net.depth", "1", "--steps", "4", "--train.batch-size", "32", "--train.log-every", "2"]
@@ -193,10 +193,8 @@ def test_settings_reach_the_model(tmp_path):
 
 
 def test_steps_grow_with_the_data(tmp_path):
-    from neuralsde.cli.fit import Fit
-    from neuralsde.training.config import TrainConfig
-    from neuralsde.config import TrainConfig
     from neuralsde.forecast.fit import training_settings
+    from neuralsde.training.config import TrainConfig
 
     small = read_table(write_table(tmp_path / "pumps.csv"), id="who", time="when")
     chosen = training_settings(small, TrainConfig())

@@ -12,21 +12,7 @@ import torch
 
 pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
 
-from neuralsde import compare, result_tables
-from neuralsde.config.tasks import ROBUSTNESS, Variant
-from neuralsde.demo import pusht as demo
-from neuralsde.experiment import load_run
-from neuralsde.metrics.imitation import summary
-from neuralsde.models.build import build
-from neuralsde.nets.config import EncodedConfig
-from neuralsde.policy.controller import SDEPolicy
-from neuralsde.recipes import COMPARISONS, RECIPES
-from neuralsde.recipes.pusht import comparison
-from neuralsde.records import save_yaml
-from neuralsde.tasks import pusht, pusht_sim
-from neuralsde.tasks.pusht_rollout import Failure
-from neuralsde.training.config import TrainConfig
-from neuralsde.config import EncodedConfig, TrainConfig
+
 from neuralsde.experiments import compare, result_tables
 from neuralsde.experiments.config import ROBUSTNESS, Variant
 from neuralsde.experiments.demos import pusht as demo
@@ -37,9 +23,11 @@ from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES
 from neuralsde.experiments.run import load_run
 from neuralsde.experiments.tasks import pusht
 from neuralsde.metrics.imitation import summary
-from neuralsde.models import build
-from neuralsde.policy import SDEPolicy
+from neuralsde.models.build import build
+from neuralsde.nets.config import EncodedConfig
+from neuralsde.policy.controller import SDEPolicy
 from neuralsde.records import save_yaml
+from neuralsde.training.config import TrainConfig
 from test_cli import call, fails
 
 FEW = ["--num-episodes", "2", "--num-workers", "1"]

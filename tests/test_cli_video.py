@@ -20,7 +20,10 @@ from safetensors.torch import load_file
 from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.experiments.collisions.clips import clips
 from neuralsde.experiments.demos import video as demo
-from neuralsde.video_model import load_video_model
+from neuralsde.training.config import TrainConfig
+from neuralsde.video.config import VideoFit
+from neuralsde.video.fit import fit_videos
+from neuralsde.video.model import load_video_model
 from test_cli import ENV, call, fails
 from video_files import write_film, write_sound
 
@@ -84,6 +87,24 @@ def test_fit_leaves_a_model_a_report_and_pictures(films, run_dir):
     assert all(np.isfinite(scores[f"{who}{what}"]) for who in ("", "copy: ", "decoder: ") for what in ("psnr", "ssim"))
     assert {s["name"] for s in results["videos"]["skipped"]} == {"broken.avi", "empty.mkv", "sound.mp4"}
     assert len(frames_of(run_dir / "predictions.mp4")) == 14
+
+
+def test_python_does_the_same_in_one_call(films, run_dir, tmp_path):
+    options = VideoFit(size=16, num_context=3, width=32, batch_size=8, num_workers=0, autoencoder_steps=12)
+    train, said = TrainConfig(progress=False, cpu=True, log_every=4, checkpoint_every=4), []
+    found = fit_videos(films, output=tmp_path / "run", options=options, steps=8, train=train, say=said.append)
+    before, after = (load_file(d / "model" / "model.safetensors") for d in (run_dir, tmp_path / "run"))
+    assert all(torch.equal(before[name], value) for name, value in after.items())
+    assert found.scores == json.loads((run_dir / "results.json").read_text())["scores"]
+    assert found.report.is_file() and found.summary in found.report.read_text() and len(said) == 4
+    assert found.model.futures(found.model.read(films / "scene1.mp4"), num_frames=2).frames.shape[1] == 2
+    with pytest.raises(ValueError, match=r"already holds a run. Go on with it \(`resume`\), or name another `output`"):
+        fit_videos(films, output=tmp_path / "run", options=options)
+    with pytest.raises(ValueError, match=r"`train.lr`: for videos this is chosen"):
+        fit_videos(films, output=tmp_path / "b", train=TrainConfig(lr=0.1))
+    for settings, text in (({"steps": 0}, "`steps` must be at least 1"), ({"holdout": 1.0}, "`holdout` is a share")):
+        with pytest.raises(ValueError, match=text):
+            fit_videos(films, output=tmp_path / "b", **settings)
 
 
 def test_scores_are_those_of_the_futures_that_are_shown(run_dir):
@@ -163,8 +184,8 @@ def test_frame_rates_keep_true_time(films, tmp_path, capsys):
     call("fit", films, *TINY, "--fps", "5", "--output", tmp_path / "run")
     video = load_video_model(tmp_path / "run")
     assert video.step == pytest.approx(0.2, rel=1e-4)
-    footage = video.read(films / "scene2.mp4")  # ten per second: every second frame is given
-    assert torch.equal(video.given(footage), footage.frames[[-5, -3, -1]])
+    clip = video.read(films / "scene2.mp4")  # ten per second: every second frame is given
+    np.testing.assert_array_equal(video.given(clip), clip.frames[[-5, -3, -1]])
     assert "more than the videos have, 10" in fails(
         capsys, "fit", films, *TINY, "--fps", "30", "--output", tmp_path / "b"
     )
@@ -180,7 +201,7 @@ def test_a_refined_model_draws_in_two_passes(films, tmp_path, capsys):
         "sample", tmp_path / "run", films / "scene1.mp4", "--fps", "2x", "--frames", "4", "--output", tmp_path / "a.mp4"
     )
     text = fails(capsys, "fit", films, *TINY, "--num-context", "1", "--refine", "--output", tmp_path / "b")
-    assert "`--refine` needs --num-context of 2 or more" in text
+    assert "`refine` needs `num_context` of 2 or more" in text
 
 
 def test_copies_are_learned_from_and_only_the_films_are_counted(films, run_dir, tmp_path, capsys):
@@ -233,7 +254,7 @@ def test_an_autoencoder_is_used_again(films, run_dir, tmp_path, capsys):
     text = fails(capsys, "fit", films, *options, "--autoencoder", run_dir, "--output", tmp_path / "b")
     assert "takes frames of shape (3, 16, 16). Got (3, 32, 32)" in text
     text = fails(capsys, "fit", films, *TINY, "--autoencoder", tmp_path, "--output", tmp_path / "c")
-    assert "--autoencoder-steps" in text
+    assert "`autoencoder_steps`" in text
 
 
 @pytest.mark.parametrize(
@@ -242,9 +263,9 @@ def test_an_autoencoder_is_used_again(films, run_dir, tmp_path, capsys):
         (["--size", "20"], "must be a multiple of 8"),
         (["--id", "who"], "--id: this is for tables"),
         (["--noise", "0.2"], "--noise: this is for tables"),
-        (["--train.lr", "0.1"], "--train.lr: for videos this is chosen"),
+        (["--train.lr", "0.1"], "`--train.lr`: for videos this is chosen"),
         (["--num-context", "0"], "at least 1"),
-        (["--copies", "-1"], "`--copies` must be 0 or more"),
+        (["--copies", "-1"], "`copies` must be 0 or more"),
         (["--num-context", "40"], "No video has 40 + 1 frames"),
         (["--width", "20"], "multiple of 32"),
         (["--steps", "0"], "`--steps` must be at least 1"),

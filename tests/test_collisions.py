@@ -6,9 +6,9 @@ import torch
 
 pytest.importorskip("pymunk", reason="needs pymunk: pip install 'neuralsde[video]'")
 
-from neuralsde.config.collisions import CollisionsConfig
 from neuralsde.experiments.collisions import camera, physics, render
 from neuralsde.experiments.collisions.clips import clips, film, split_clips
+from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.collisions.physics import (
     GRAVITY,
     HALF_SIDE,

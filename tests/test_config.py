@@ -4,14 +4,10 @@ import pytest
 import yaml
 
 from neuralsde.baselines.config import DDIMConfig, RectifiedFlowConfig
-from neuralsde.config.tasks import BranchingConfig, Experiment
-from neuralsde.nets.config import MLPConfig
-from neuralsde.recipes import RECIPES
-from neuralsde.recipes.branching import comparison
-from neuralsde.config import DDIMConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig, Sampler, TrainConfig
 from neuralsde.experiments.config import BranchingConfig, Experiment
 from neuralsde.experiments.recipes.branching import comparison
 from neuralsde.experiments.recipes.registry import RECIPES
+from neuralsde.nets.config import MLPConfig
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict, with_settings
 from neuralsde.sde.config import Denoiser, NeuralSDEConfig, Sampler
 from neuralsde.training.config import TrainConfig

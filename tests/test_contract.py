@@ -7,17 +7,12 @@ from torch import nn
 
 import neuralsde as nsde
 from neuralsde.baselines.config import DDIMConfig, DiffusionSteps, GaussianConfig, Generation, RectifiedFlowConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Denoiser, NeuralSDEConfig, Sampler
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Trajectories
-from neuralsde.config import DDIMConfig, GaussianConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig, Sampler
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.models import build
-from neuralsde.noise import Noise
-from neuralsde.sequence import SequenceModel
 
 NET = MLPConfig(width=16, depth=1)
 DT = 0.5

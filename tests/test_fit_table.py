@@ -8,8 +8,9 @@ import pytest
 import neuralsde as nsde
 from neuralsde.cli import COMMANDS
 from neuralsde.cli.options import in_flags
-from neuralsde.config import NeuralSDEConfig, TrainConfig
 from neuralsde.data.tables.series import Series
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.training.config import TrainConfig
 from test_cli import call
 from test_cli_fit import NAMES, TINY, write_table
 

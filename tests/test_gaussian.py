@@ -8,14 +8,10 @@ import torch
 
 import neuralsde as nsde
 from neuralsde.baselines.config import GaussianConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Trajectories
-from neuralsde.config import GaussianConfig, MLPConfig
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.models import build
-from neuralsde.noise import Noise
 
 NET = MLPConfig(width=32, depth=1)
 DECAY = math.exp(-0.5)

@@ -13,17 +13,11 @@ from torch import nn
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
 from neuralsde.baselines.config import DDIMConfig, DiffusionSteps, GaussianConfig, Generation, RectifiedFlowConfig
-from neuralsde.config.tasks import Experiment
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.models.build import build
 from neuralsde.nets.config import HistoryConfig, MLPConfig
 from neuralsde.nets.history import HistoryMLP
-from neuralsde.recipes import RECIPES
-from neuralsde.config import DDIMConfig, GaussianConfig, HistoryConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig
-from neuralsde.experiments.config import Experiment
-from neuralsde.experiments.recipes.registry import RECIPES
-from neuralsde.models import build
-from neuralsde.nets import HistoryMLP
-from neuralsde.noise import Noise
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict
 from neuralsde.sde.config import Denoiser, NeuralSDEConfig
 from neuralsde.solvers.noise import Noise

@@ -7,17 +7,11 @@ import pytest
 import torch
 
 from neuralsde.baselines.config import GaussianConfig
-from neuralsde.config.tasks import PushTConfig
-from neuralsde.data.demonstrations import Demonstrations
-from neuralsde.models.build import build
-from neuralsde.models.evaluation import evaluating, has_dropout
-from neuralsde.nets.config import ImageConfig
-from neuralsde.config import GaussianConfig, ImageConfig, NeuralSDEConfig, PolicyConfig, Sampler
-from neuralsde.data.demonstrations import Demonstrations
-from neuralsde.experiments.config import PushTConfig
-from neuralsde.config import GaussianConfig, ImageConfig, NeuralSDEConfig, PolicyConfig, PushTConfig, Sampler
 from neuralsde.data.robots.demonstrations import Demonstrations
-from neuralsde.models import build
+from neuralsde.experiments.config import PushTConfig
+from neuralsde.models.build import build
+from neuralsde.models.evaluation import has_dropout
+from neuralsde.nets.config import ImageConfig
 from neuralsde.nets.images import ImageEncoder, Points, RandomShift
 from neuralsde.policy.config import PolicyConfig
 from neuralsde.policy.controller import SDEPolicy, action_paths
@@ -321,9 +315,6 @@ def test_an_image_is_no_state_to_move_on():
 
 
 def test_episodes_of_an_untrained_policy_are_the_same_in_any_process(recording, sim, tmp_path):
-    from neuralsde.config.tasks import Variant
-    from neuralsde.tasks import pusht
-    from neuralsde.tasks.pusht_rollout import Conditions, roll_out
     from neuralsde.experiments.config import Variant
     from neuralsde.experiments.pusht.rollout import Conditions, roll_out
     from neuralsde.experiments.tasks import pusht

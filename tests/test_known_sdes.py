@@ -10,20 +10,13 @@ import torch
 from scipy import stats
 
 import neuralsde as nsde
-from neuralsde import compare
-from neuralsde.config.tasks import KnownSDEConfig
-from neuralsde.models.build import build
-from neuralsde.recipes import known_sdes as recipes
-from neuralsde.sde.config import Sampler
-from neuralsde.tasks import known_sdes
-from neuralsde.tasks.systems import SYSTEMS, bridge_log_prob
-from neuralsde.config import Sampler
 from neuralsde.experiments import compare
 from neuralsde.experiments.config import KnownSDEConfig
 from neuralsde.experiments.recipes import known_sdes as recipes
 from neuralsde.experiments.tasks import known_sdes
 from neuralsde.experiments.tasks.systems import SYSTEMS, bridge_log_prob
-from neuralsde.models import build
+from neuralsde.models.build import build
+from neuralsde.sde.config import Sampler
 from problems import CoxIngersollRoss, DoubleWell
 
 ALL = list(SYSTEMS)

@@ -8,6 +8,7 @@ import torch
 from scipy import linalg, stats
 
 import neuralsde as nsde
+from neuralsde.experiments.tasks.systems import SYSTEMS
 from neuralsde.sde.config import Euler, Moments
 from neuralsde.sde.laws.moments import MomentsStep
 from neuralsde.sde.measurement import Measured
@@ -15,9 +16,6 @@ from neuralsde.sde.pairs import Gap
 from neuralsde.sde.propagation import propagate
 from neuralsde.sde.slots import moved
 from neuralsde.solvers.gaussian import log_density
-from neuralsde.tasks.systems import SYSTEMS
-from neuralsde.experiments.tasks.systems import SYSTEMS
-from neuralsde.moments import Measured, log_density, moved, propagate, step_log_prob
 
 
 def log_prob_of(fields, state, step, dt, num_steps, measured=None):

@@ -19,14 +19,11 @@ from neuralsde.baselines.config import (
     RectifiedFlowConfig,
 )
 from neuralsde.baselines.imitation import draw_index
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.config import ChunkTransformerConfig, GPTConfig, LSTMConfig, MLPConfig, UNet1DConfig
 from neuralsde.sde.config import Deterministic, NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Trajectories
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.models import build
-from neuralsde.noise import Noise
 
 MLP = MLPConfig(width=32, depth=2)
 UNET = UNet1DConfig(widths=(32, 32), kernel=3, groups=4, embedding=16)

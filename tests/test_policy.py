@@ -10,18 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralsde import fit
-from neuralsde.data.demonstrations import Demonstrations
+from neuralsde.data.robots.demonstrations import Demonstrations
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.config import EncodedConfig, MLPConfig
 from neuralsde.policy.config import PolicyConfig
 from neuralsde.policy.controller import SDEPolicy, action_paths
 from neuralsde.sde.config import Deterministic, NeuralSDEConfig, Sampler
-from neuralsde.trajectories import Trajectories
-from neuralsde.config import EncodedConfig, MLPConfig, NeuralSDEConfig, PolicyConfig, Sampler
-from neuralsde.data.robots.demonstrations import Demonstrations
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.models import build
-from neuralsde.policy import SDEPolicy, action_paths
 
 QUIET = {"progress": False, "batch_size": 256}
 SDE = NeuralSDEConfig(net=MLPConfig(width=32, depth=2), normalise="min_max", time_input=True, noise=0.1)

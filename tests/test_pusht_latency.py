@@ -12,19 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import pusht_latency as benchmark
 from pusht_latency import SLOW, Entrant, digest, race
 
+from neuralsde.experiments.recipes.pusht import comparison
 from neuralsde.nets.config import ChunkTransformerConfig, EncodedConfig, GPTConfig, LSTMConfig, MLPConfig, UNet1DConfig
 from neuralsde.policy.controller import SDEPolicy
-from neuralsde.recipes.pusht import comparison
-from neuralsde.config import (
-    ChunkTransformerConfig,
-    EncodedConfig,
-    GPTConfig,
-    LSTMConfig,
-    MLPConfig,
-    UNet1DConfig,
-)
-from neuralsde.experiments.recipes.pusht import comparison
-from neuralsde.policy import SDEPolicy
 
 SMALL = {
     MLPConfig: MLPConfig(width=8, depth=1),

@@ -12,7 +12,7 @@ from neuralsde.experiments.pusht.pictures import frames, panel, save_episode, tr
 from neuralsde.experiments.pusht.rollout import Conditions, Controller, Episode, play, roll_out
 from neuralsde.experiments.pusht.sim import GOAL, PushT, coverage, observe, outline
 from neuralsde.metrics.imitation import ranges, reward, summary, wilson
-from neuralsde.videos import write_video
+from neuralsde.video.files import write_video
 
 SHORT = Conditions(seconds=2.0)
 

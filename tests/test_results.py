@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from neuralsde.config.tasks import Experiment
-from neuralsde.recipes import branching as recipes
-from neuralsde.recipes import known_sdes as known_recipes
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import branching as recipes
 from neuralsde.experiments.recipes import known_sdes as known_recipes

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuralsde.data.tables.read import TimeAxis, read_table
+from neuralsde.data.tables.read import read_table
+from neuralsde.data.tables.time_axis import TimeAxis
 
 
 @pytest.fixture

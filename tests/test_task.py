@@ -12,7 +12,7 @@ import neuralsde as nsde
 from neuralsde.experiments.config import Experiment, KnownSDEConfig, TaskConfig
 from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.experiments.run import load_run, plot_run, run, score_run
-from neuralsde.experiments.task import TASKS, Task, register, task_for
+from neuralsde.experiments.task import Task, task_for
 from neuralsde.records import from_dict, to_dict
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"

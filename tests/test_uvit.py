@@ -8,15 +8,11 @@ import torch
 
 from neuralsde import fit
 from neuralsde.baselines.config import Generation, PFIConfig, RectifiedFlowConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build, load
 from neuralsde.nets.config import MLPConfig, UViTConfig
 from neuralsde.nets.uvit import UViT
 from neuralsde.sde.config import Deterministic, NeuralSDEConfig
-from neuralsde.trajectories import Trajectories
-from neuralsde.config import MLPConfig, NeuralSDEConfig, PFIConfig, RectifiedFlowConfig, UViTConfig
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.models import build, load
-from neuralsde.nets import UViT
 
 SMALL = UViTConfig(width=32, depth=3)
 

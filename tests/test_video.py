@@ -8,32 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.config.collisions import CollisionsConfig
-from neuralsde.config.tasks import Experiment
-from neuralsde.config.video import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
-from neuralsde.experiment import run
-from neuralsde.models.build import load
-from neuralsde.nets.config import ConvConfig, MLPConfig, UViTConfig
-from neuralsde.recipes import RECIPES
-from neuralsde.sde.config import Deterministic, NeuralSDEConfig
-from neuralsde.config import (
-    ClipsConfig,
-    ConvConfig,
-    FramesConfig,
-    MLPConfig,
-    NeuralSDEConfig,
-    TrainConfig,
-    UViTConfig,
-    VideoConfig,
-    VideoVariant,
-)
-from neuralsde.config.collisions import CollisionsConfig
+from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.experiments.run import run
-from neuralsde.models import load
+from neuralsde.experiments.video_config import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
+from neuralsde.metrics.video import quality
+from neuralsde.models.build import load
+from neuralsde.nets.config import ConvConfig, MLPConfig, UViTConfig
+from neuralsde.sde.config import Deterministic, NeuralSDEConfig
 from neuralsde.tasks import clips, video
 from neuralsde.training.config import TrainConfig
+from neuralsde.video.predict import cubic, encode_clips, predict, shown, straight
 
 CLIPS = ClipsConfig(
     length=6, num_workers=1, collisions=CollisionsConfig(size=16, num_train=24, num_validation=8, num_test=8, samples=1)
@@ -61,7 +47,7 @@ def test_an_autoencoder_is_trained_finished_and_scored(autoencoder):
     folder, outcome = autoencoder
     model = load(folder)
     assert outcome.results["psnr"] > 15 and 0 < outcome.results["ssim"] < 1 and outcome.results["num_frames"] == 24
-    frames = clips.shown(clips.read_clips(CLIPS, "train")[0].flatten(0, 1))
+    frames = shown(clips.read_clips(CLIPS, "train")[0].flatten(0, 1))
     z = model.encode(frames)
     assert float((z.std((0, 2, 3)) - 1).abs().max()) < 0.1  # its units were set before it was saved
 
@@ -123,21 +109,19 @@ def test_the_true_frames_between_are_those_that_are_scored(autoencoder, monkeypa
     fine = replace(CLIPS, length=11, collisions=replace(CLIPS.collisions, fps=10.24))
     frames, _ = clips.read_clips(fine, "test", 6)
     assert torch.equal(frames[:, ::2], clips.read_clips(CLIPS, "test", 6)[0])
-    z = video.encode_clips(truth.autoencoder, frames[:, 4:])
+    z = encode_clips(truth.autoencoder, frames[:, 4:])
     model.sample = lambda given, at, **_: z[:, None] if at.shape[1] == 7 else z[:, None, ::2][:, :, [*range(4), 3]]
     sampled = video._scores_between(model, truth, VideoVariant(name="x", rate=2), 0)
     drawn = truth.decode(z[:, 1::2])
-    expected = clips.quality(drawn, clips.shown(frames[:, 5::2]))[0]
+    expected = quality(drawn, shown(frames[:, 5::2]))[0]
     assert sampled["psnr"] == pytest.approx(expected["psnr"])
     faded = video._scores_between(model, truth, VideoVariant(name="x", rate=2, between="pixels"), 0)
     ends = torch.cat([truth.known[:, None], truth.decode(z[:, 2::2])], dim=1)
-    expected = clips.quality((ends[:, 1:] + ends[:, :-1]) / 2, clips.shown(frames[:, 5::2]))[0]
+    expected = quality((ends[:, 1:] + ends[:, :-1]) / 2, shown(frames[:, 5::2]))[0]
     assert faded["ssim"] == pytest.approx(expected["ssim"])
 
 
 def test_cubics_follow_cubics_and_lines_follow_lines():
-    from neuralsde.tasks.between import cubic, straight
-
     t = torch.arange(-1.0, 7.0, dtype=torch.float64)[None, :, None]
     fine = torch.arange(20, dtype=torch.float64)[None, :, None] / 4
     between = [k for k in range(20) if k % 4]
@@ -179,9 +163,9 @@ def test_a_future_begins_at_the_last_known_frame(autoencoder):
 
     model = build(config, video.data(setting).transitions(history=3))  # nets give 0 at first
     frames, times = clips.read_clips(CLIPS, "test", 4)
-    images, _ = video.predict(model, load(autoencoder[0]), frames, times, context=3, num_paths=2)
+    images, _ = predict(model, load(autoencoder[0]), frames, times, context=3, num_paths=2)
     assert images.shape == (4, 2, 3, 3, 16, 16)
-    known = clips.shown(frames[:, 2])[:, None, None].expand_as(images)
+    known = shown(frames[:, 2])[:, None, None].expand_as(images)
     torch.testing.assert_close(images, known, atol=1e-5, rtol=0)
 
 
@@ -195,7 +179,7 @@ def test_smooth_futures_go_through_those_of_the_training_rate(autoencoder):
     )
     net = load(autoencoder[0])
     frames, times = clips.read_clips(CLIPS, "test", 4)
-    draw = partial(video.predict, model, net, frames, context=3, num_paths=2, seed=1)
+    draw = partial(predict, model, net, frames, context=3, num_paths=2, seed=1)
     images, latents = draw(times)
     assert float((latents[:, 0] - latents[:, 1]).std()) > 0.1  # g is not 0
 
@@ -209,7 +193,7 @@ def test_smooth_futures_go_through_those_of_the_training_rate(autoencoder):
     finer = draw(at(0.5, 1, 1.5, 2, 2.5), smooth=True)[1]
     torch.testing.assert_close(finer[:, :, 1::2], latents[:, :, :2], atol=1e-4, rtol=0)
     a, b, c = (latents[:, :, k] for k in range(3))
-    start = video.encode_clips(net, frames[:, 2:3]).expand_as(a)
+    start = encode_clips(net, frames[:, 2:3]).expand_as(a)
     torch.testing.assert_close(finer[:, :, 2], (9 * (a + b) - start - c) / 16, atol=1e-4, rtol=0)
 
 
@@ -248,7 +232,7 @@ def test_a_run_on_videos_of_ones_own_draws_futures_of_a_clip(tmp_path):
     from neuralsde.data.videos.decode import FrameSettings
     from neuralsde.data.videos.folders import folder_clips
     from neuralsde.data.videos.sharding import write_shards
-    from neuralsde.video_model import load_video_model
+    from neuralsde.video.model import load_video_model
     from video_files import lossless, pictures
 
     for k in range(4):

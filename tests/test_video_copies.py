@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.cli import video_films
-from neuralsde.cli.video_films import Film, with_copies
 from neuralsde.data.videos import copies
 from neuralsde.data.videos.copies import changed
+from neuralsde.video import clips
+from neuralsde.video.clips import Clip, with_copies
 
 SIZE = 24
 
@@ -78,9 +78,9 @@ def test_copies_repeat_by_seed_and_differ_from_each_other():
 
 
 def test_films_keep_their_times_in_pieces(monkeypatch):
-    monkeypatch.setattr(video_films, "PIECE", 5)
+    monkeypatch.setattr(clips, "PIECE", 5)
     frames = smooth(1, length=12)[0].numpy()
-    films = [Film("a", frames, np.arange(12) / 10), Film("b", frames[:4], np.arange(4) / 25)]
+    films = [Clip("a", frames, np.arange(12) / 10), Clip("b", frames[:4], np.arange(4) / 25)]
     found = with_copies(films, 2)
     assert found[:2] == films and with_copies(films, 0) == films
     assert [len(film.times) for film in found[2:]] == [4, 4, 4, 4] * 2
@@ -93,8 +93,8 @@ def test_films_keep_their_times_in_pieces(monkeypatch):
 
 def test_copies_that_memory_would_not_hold_are_refused(monkeypatch):
     frames = smooth(1, length=12)[0].numpy()
-    monkeypatch.setattr(video_films, "MOST_COPIED", 3 * frames.size)
-    films = [Film("a", frames, np.arange(12) / 10)]
+    monkeypatch.setattr(clips, "MOST_COPIED", 3 * frames.size)
+    films = [Clip("a", frames, np.arange(12) / 10)]
     assert len(with_copies(films, 3)) == 4
-    with pytest.raises(ValueError, match=r"`--copies` must fit into .* Got 4 of .* Give at most 3"):
+    with pytest.raises(ValueError, match=r"`copies` must fit into .* Got 4 of .* Give at most 3"):
         with_copies(films, 4)

@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.cli.video_films import Film, longest, windows
-from neuralsde.config import AutoencoderConfig, ConvConfig, NeuralSDEConfig, UViTConfig
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.models.build import build, load
 from neuralsde.nets.config import ConvConfig, UViTConfig
 from neuralsde.nets.tiny import TinyDecoder, TinyEncoder
 from neuralsde.sde.config import NeuralSDEConfig
-from neuralsde.taef2 import FILES, pretrained
-from neuralsde.trajectories import Trajectories
-from neuralsde.video.autoencoder_config import AutoencoderConfig
-from neuralsde.video_model import Footage, VideoModel, load_video_model, save_video_model
-from neuralsde.video_pictures import GIVEN, film, film_in_true_time, strip, strip_over_time
+from neuralsde.video.clips import Clip, cut_clips, longest_clip
+from neuralsde.video.config import AutoencoderConfig
+from neuralsde.video.model import VideoModel, load_video_model, save_video_model
+from neuralsde.video.pictures import GIVEN, film, film_in_true_time, strip, strip_over_time
+from neuralsde.video.taef2 import FILES, pretrained
 
 STEP = 0.1
 
@@ -47,8 +45,8 @@ def video(tmp_path_factory):
 
 def ramp(times):
     """A clip whose pixels are its time in hundredths of a second."""
-    values = torch.tensor([round(100 * t) for t in times], dtype=torch.uint8)
-    return Footage("ramp.mp4", values[:, None, None, None].expand(-1, 3, 16, 16), np.array(times) + 5.0)
+    values = np.array([round(100 * t) for t in times], dtype=np.uint8)
+    return Clip("ramp.mp4", values[:, None, None, None] * np.ones((1, 3, 16, 16), np.uint8), np.array(times) + 5.0)
 
 
 def shades(frames):
@@ -83,7 +81,7 @@ def test_clips_that_cannot_be_used(video):
     with pytest.raises(ValueError, match=r"lasts 1.1 s. Got at=3"):
         video.given(ramp(np.arange(12) / 10), at=3.0)
     with pytest.raises(ValueError, match=r"must have the shape \(3, 16, 16\). Got \(3, 8, 8\)"):
-        video.given(Footage("x", torch.zeros(4, 3, 8, 8, dtype=torch.uint8), np.arange(4) / 10))
+        video.given(Clip("x", np.zeros((4, 3, 8, 8), np.uint8), np.arange(4) / 10))
     with pytest.raises(ValueError, match="must be positive"):
         video.futures(ramp(np.arange(12) / 10), fps=0.0)
 
@@ -154,20 +152,20 @@ def test_damaged_folders(tmp_path):
         load_video_model(folder)
 
 
-# Windows of films
+# Clips of videos
 
 
-def test_windows_follow_true_time():
-    def film_at(times):
-        return Film("f", np.arange(len(times), dtype=np.uint8)[:, None, None, None], np.array(times))
+def test_clips_follow_true_time():
+    def video_at(times):
+        return Clip("f", np.arange(len(times), dtype=np.uint8)[:, None, None, None], np.array(times))
 
-    even = film_at(np.arange(38) / 25)
-    found = windows([even], 0.2, 3, 10)
+    even = video_at(np.arange(38) / 25)
+    found = cut_clips([even], 0.2, 3, 10)
     assert [w.frames.flatten().tolist() for w in found] == [[0, 5, 10], [15, 20, 25]]
-    assert longest([even], 0.2) == 8
-    broken = film_at([0.0, 0.1, 0.2, 0.9, 1.0, 1.1, 1.2])  # a gap: nothing goes over it
-    assert [w.frames.flatten().tolist() for w in windows([broken], 0.1, 3, 10)] == [[0, 1, 2], [3, 4, 5]]
-    assert longest([film_at([0.0, 0.5])], 0.1) == 1
+    assert longest_clip([even], 0.2) == 8
+    broken = video_at([0.0, 0.1, 0.2, 0.9, 1.0, 1.1, 1.2])  # a gap: nothing goes over it
+    assert [w.frames.flatten().tolist() for w in cut_clips([broken], 0.1, 3, 10)] == [[0, 1, 2], [3, 4, 5]]
+    assert longest_clip([video_at([0.0, 0.5])], 0.1) == 1
 
 
 # Pictures

@@ -7,9 +7,7 @@ from typing import get_args
 
 import pytest
 
-from neuralsde import plots_video, result_tables_video
-from neuralsde.compare import folder_name, summarise
-from neuralsde.config.tasks import Experiment
+from neuralsde import plots
 from neuralsde.experiments import result_tables_video
 from neuralsde.experiments.compare import folder_name, summarise
 from neuralsde.experiments.config import Experiment
@@ -17,7 +15,6 @@ from neuralsde.experiments.recipes import video as recipes
 from neuralsde.experiments.recipes.registry import COMPARISONS
 from neuralsde.experiments.result_tables import TABLES
 from neuralsde.metrics.power_law import fit_power_law
-from neuralsde.plots import video as plots_video
 from neuralsde.records import from_dict
 
 ROOT = Path(__file__).parent.parent
@@ -119,15 +116,15 @@ def test_the_scaling_table_fits_what_is_there():
 
 
 def test_figures_draw(tmp_path):
-    curve = plots_video.Curve([1, 2, 10], [25.0, 26.0, 26.5], [0.1, None, 0.2])
+    curve = plots.Curve([1, 2, 10], [25.0, 26.0, 26.5], [0.1, None, 0.2])
     panels = {"PSNR, dB": {"NSDE": curve}, "SSIM": {"NSDE": curve}}
     references = {"PSNR, dB": {"copy": 24.0}}
-    figure = plots_video.score_curves(panels, x_label="passes", references=references)
+    figure = plots.score_curves(panels, x_label="passes", references=references)
     figure.savefig(tmp_path / "curves.png")
     assert len(figure.axes) == 2 and figure.axes[0].get_xscale() == "log" and figure.axes[0].get_yscale() == "linear"
-    far = plots_video.Curve([1, 2, 10], [2000.0, 60.0, 50.0])
-    assert plots_video.score_curves({"distance": {"NSDE": far}}, x_label="passes").axes[0].get_yscale() == "log"
-    plots_video.scaling_law([1e5, 1e6, 1e7], [3.0, 2.5, 2.1]).savefig(tmp_path / "law.png")
+    far = plots.Curve([1, 2, 10], [2000.0, 60.0, 50.0])
+    assert plots.score_curves({"distance": {"NSDE": far}}, x_label="passes").axes[0].get_yscale() == "log"
+    plots.scaling_law([1e5, 1e6, 1e7], [3.0, 2.5, 2.1]).savefig(tmp_path / "law.png")
 
 
 @pytest.mark.parametrize(("num", "shown"), [(1, "± 0.50"), (2, "± 0.50"), (3, "± 2.48")])

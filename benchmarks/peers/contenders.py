@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.baselines.config import GaussianConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.models.config import ModelConfig
 from neuralsde.models.sequence import SequenceModel
@@ -23,13 +24,6 @@ from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit
-from neuralsde.trajectories import Trajectories
-from neuralsde.config import GaussianConfig, MLPConfig, ModelConfig, NeuralSDEConfig, TrainConfig
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.models import build
-from neuralsde.noise import Noise
-from neuralsde.sequence import SequenceModel
-from neuralsde.train import fit
 from peers.prior import READING, Clock, LatentModel, Windows, build_prior, train
 
 NET = MLPConfig(width=64, depth=2)

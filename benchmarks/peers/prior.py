@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig
 from neuralsde.nets.mlp import MLP
@@ -20,13 +21,6 @@ from neuralsde.sde.config import NeuralSDEConfig, Sampler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import Average, learning_rate
-from neuralsde.trajectories import Trajectories
-from neuralsde.config import MLPConfig, NeuralSDEConfig, Sampler, TrainConfig
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.method import NeuralSDE
-from neuralsde.models import build
-from neuralsde.nets.mlp import MLP
-from neuralsde.train import Average, learning_rate
 
 READING: dict[str, Any] = {
     "transition": "moments",

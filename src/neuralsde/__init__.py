@@ -6,11 +6,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from neuralsde.data.demonstrations import Demonstrations
-    from neuralsde.data.imitation import read_demonstrations
-    from neuralsde.data.tables import read_table
-    from neuralsde.data.transition import Transition
-    from neuralsde.config import MLPConfig, PolicyConfig, Sampler, TrainConfig
     from neuralsde.data.describe import describe
     from neuralsde.data.robots.demonstrations import Demonstrations
     from neuralsde.data.robots.read import read_demonstrations
@@ -23,40 +18,60 @@ if TYPE_CHECKING:
     from neuralsde.forecast.skill import evaluate_forecasts
     from neuralsde.forecast.table_model import TableModel
     from neuralsde.forecast.tables import evaluate_table, forecast_table
-    from neuralsde.method import NeuralSDE
-    from neuralsde.models import load
-    from neuralsde.policy import SDEPolicy, action_paths
-    from neuralsde.sequence import SequenceModel
-    from neuralsde.train import fit
+    from neuralsde.models.build import load
+    from neuralsde.models.sequence import SequenceModel
+    from neuralsde.nets.config import MLPConfig
+    from neuralsde.policy.config import PolicyConfig
+    from neuralsde.policy.controller import SDEPolicy, action_paths
+    from neuralsde.sde.config import Denoiser, Deterministic, Euler, Moments, NeuralSDEConfig, Refined, Sampler
+    from neuralsde.sde.model import NeuralSDE
+    from neuralsde.training.config import TrainConfig
+    from neuralsde.training.fit import fit
+    from neuralsde.video.clips import Clip
+    from neuralsde.video.config import VideoFit
+    from neuralsde.video.fit import fit_videos
+    from neuralsde.video.model import VideoModel, load_video_model
 
 _HOME = {
+    "Clip": "video.clips",
     "Demonstrations": "data.robots.demonstrations",
-    "MLPConfig": "config",
-    "NeuralSDE": "method",
-    "PolicyConfig": "config",
-    "SDEPolicy": "policy",
-    "Sampler": "config",
-    "SequenceModel": "sequence",
+    "Denoiser": "sde.config",
+    "Deterministic": "sde.config",
+    "Euler": "sde.config",
+    "MLPConfig": "nets.config",
+    "Moments": "sde.config",
+    "NeuralSDE": "sde.model",
+    "NeuralSDEConfig": "sde.config",
+    "PolicyConfig": "policy.config",
+    "Refined": "sde.config",
+    "SDEPolicy": "policy.controller",
+    "Sampler": "sde.config",
+    "SequenceModel": "models.sequence",
     "TableModel": "forecast.table_model",
-    "TrainConfig": "config",
+    "TrainConfig": "training.config",
     "Trajectories": "data.trajectories",
     "Transition": "data.transition",
-    "action_paths": "policy",
+    "VideoFit": "video.config",
+    "VideoModel": "video.model",
+    "action_paths": "policy.controller",
     "describe": "data.describe",
     "evaluate_forecasts": "forecast.skill",
     "evaluate_table": "forecast.tables",
-    "fit": "train",
+    "fit": "training.fit",
     "fit_table": "forecast.fit",
+    "fit_videos": "video.fit",
     "forecast_table": "forecast.tables",
     "forecasts": "forecast.futures",
     "futures": "forecast.futures",
-    "load": "models",
+    "load": "models.build",
+    "load_video_model": "video.model",
     "read_demonstrations": "data.robots.read",
     "read_table": "data.tables.read",
     "sample_state": "forecast.sample",
     "sample_table": "forecast.sample",
 }
 __all__ = [
+    "Clip",
     "Demonstrations",
     "Denoiser",
     "Deterministic",
@@ -74,6 +89,8 @@ __all__ = [
     "TrainConfig",
     "Trajectories",
     "Transition",
+    "VideoFit",
+    "VideoModel",
     "__version__",
     "action_paths",
     "describe",
@@ -81,10 +98,12 @@ __all__ = [
     "evaluate_table",
     "fit",
     "fit_table",
+    "fit_videos",
     "forecast_table",
     "forecasts",
     "futures",
     "load",
+    "load_video_model",
     "read_demonstrations",
     "read_table",
     "sample_state",

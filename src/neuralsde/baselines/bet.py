@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from neuralsde.baselines.config import BETConfig, ImitationConfig
 from neuralsde.baselines.imitation import ImitationModel, draw_index
+from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
 from neuralsde.nets.attention import Layer, positions
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Transitions
 
 MAX_ROUNDS = 100
 """Rounds of k-means."""

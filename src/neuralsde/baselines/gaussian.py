@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.baselines.config import GaussianConfig
+from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.config import Sampling
 from neuralsde.models.scale import Scale
@@ -23,7 +24,6 @@ from neuralsde.nets.backbone import backbone_of
 from neuralsde.solvers.gaussian import log_density
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Transitions
 
 MAX_LOG_STD = 4.0
 """The deviation is within e^±4 of the typical one."""

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from neuralsde.baselines.config import IBCConfig, ImitationConfig
 from neuralsde.baselines.imitation import ImitationModel, draw_index
+from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
 from neuralsde.nets.mlp import Block
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Transitions
 
 MAX_ELEMENTS = 2**28
 """Hidden features of one pass in sampling: bounds the memory (1 GiB in float32)."""

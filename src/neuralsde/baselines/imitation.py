@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from neuralsde.baselines.config import ImitationConfig
 from neuralsde.baselines.fixed_step import FixedStepModel
+from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import Advance, Condition
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Transitions
 
 
 def draw_index(logits: Float[Tensor, "B M"], uniform: Float[Tensor, "B N"]) -> Int[Tensor, "B N"]:

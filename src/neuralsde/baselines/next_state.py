@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from neuralsde.baselines.config import Generation, NextStateConfig
 from neuralsde.baselines.fixed_step import FixedStepModel
+from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition
 from neuralsde.nets.backbone import Backbone, backbone_of
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Transitions
 
 EMBEDDING = 32
 """Features of the generation time."""

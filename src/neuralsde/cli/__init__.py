@@ -19,8 +19,6 @@ from neuralsde.cli.fit import Fit
 from neuralsde.cli.forecast import Forecast, refuse_videos
 from neuralsde.cli.options import given, in_flags, refuse, short_help
 from neuralsde.cli.sample import Sample
-from neuralsde.config.tasks import Experiment
-from neuralsde.recipes import COMPARISONS, RECIPES
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES, summaries
 from neuralsde.records import RunError, load_yaml, to_dict

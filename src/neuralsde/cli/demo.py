@@ -91,7 +91,7 @@ class Demo:
         for name in ("futures.mp4", "futures.gif"):
             check_writable(output / name)
         from neuralsde.experiments.demos.video import run_demo, shipped
-        from neuralsde.video_model import load_video_model
+        from neuralsde.video.model import load_video_model
 
         video = load_video_model(shipped() if self.model is None else self.model)
         num_paths = 4 if self.num_paths is None else self.num_paths

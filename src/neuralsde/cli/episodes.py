@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from neuralsde.config.tasks import Variant
 from neuralsde.experiments.config import Variant
 from neuralsde.records import to_dict
 
@@ -84,9 +83,8 @@ class Episodes:
             print(line)
         self._draw(rollout)
         if output is not None:
-            from neuralsde.experiments.run import provenance, write_results
             from neuralsde.files import writable_folder
-            from neuralsde.provenance import provenance, write_results
+            from neuralsde.training.run_folder import provenance, write_results
 
             writable_folder(output.parent)
             record = {"policy": str(folder), "parameters": parameters, "variant": to_dict(self.world), **provenance()}

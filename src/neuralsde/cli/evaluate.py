@@ -66,10 +66,6 @@ class Evaluate(TableOptions):
         print(json.dumps(score_run(self.model, seed=self.seed, **settings), indent=1))
 
     def _score_table(self, file: Path) -> None:
-        from neuralsde.experiments.run import provenance, write_results
-        from neuralsde.files import writable_folder
-        from neuralsde.forecast.futures import forecasts
-        from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
         from neuralsde.forecast.tables import evaluate_table
 
         model, table = self.open(self.model, file)

@@ -10,9 +10,10 @@ from typing import Annotated, ClassVar, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
-from neuralsde.cli.fit_video import VideoFit, fit_videos, is_video
 from neuralsde.cli.options import given, in_flags, keywords, refuse
-from neuralsde.config import NeuralSDEConfig, TrainConfig
+from neuralsde.sde.config import Moments, NeuralSDEConfig
+from neuralsde.training.config import TrainConfig
+from neuralsde.video.config import VideoFit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,33 +69,33 @@ class Fit:
     """Go on with the run in the folder."""
     table: OmitArgPrefixes[TableFit] = field(default_factory=TableFit)
     model: Annotated[NeuralSDEConfig, tyro.conf.arg(name="")] = field(
-        default_factory=lambda: NeuralSDEConfig(transition="moments")  # as forecast.fit.MODEL
+        default_factory=lambda: NeuralSDEConfig(law=Moments())  # as forecast.fit.MODEL
     )
     train: TrainConfig = field(default_factory=TrainConfig)
     video: OmitArgPrefixes[VideoFit] = field(default_factory=VideoFit)
 
     def run(self) -> None:
         """Fit the table or the videos."""
+        from neuralsde.data.videos.clips import holds_videos
+
         named = self.data if self.data.name.strip(".") else self.data.resolve()
         folder = self.output or Path("runs") / named.name.split(".")[0]
         if not self.data.exists():
             raise ValueError(f"There is no file or folder {self.data}.")
-        if is_video(self.data):
-            from neuralsde.forecast.fit import check_run
-
-            check_run(folder, holdout=self.holdout, steps=self.steps, resume=self.resume)
+        if holds_videos(self.data):
             refuse(given(self, {"table", "model"}), f"this is for tables. {self.data} is taken for videos.")
-            fit_videos(self, folder)
+            self._fit_videos(folder)
         else:
             refuse(given(self.video), f"this is for videos. {self.data} is taken for a table.")
             self._fit_table(folder)
 
+    def _fit_videos(self, folder: Path) -> None:
+        from neuralsde.video.fit import fit_videos
+
+        found = fit_videos(self.data, **(keywords(fit_videos, self) | {"output": folder, "options": self.video}))
+        print(f"\n{found.summary}\n\nWrote {folder}: report.md, {', '.join(found.files)}")
+
     def _fit_table(self, folder: Path) -> None:
-        from neuralsde.cli.fit_report import score, write_report
-        from neuralsde.data.tables import read_table
-        from neuralsde.experiments.run import provenance, write_results
-        from neuralsde.files import writable_folder
-        from neuralsde.training.fit import fit
         from neuralsde.forecast.fit import fit_table
 
         lag, columns = self.table.lag, self.table.columns or None

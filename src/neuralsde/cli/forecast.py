@@ -56,7 +56,7 @@ OF_TABLES = {field.name for field in dataclasses.fields(TableOptions)}
 
 def refuse_videos(folder: Path) -> None:
     """A model of videos is no model of tables."""
-    from neuralsde.video_model import video_folder
+    from neuralsde.video.model import video_folder
 
     if video_folder(folder) is not None:
         raise ValueError(

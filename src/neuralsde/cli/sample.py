@@ -52,7 +52,7 @@ class Sample(TableOptions):
 
     def run(self) -> None:
         """Sample and write."""
-        from neuralsde.video_model import video_folder
+        from neuralsde.video.model import video_folder
 
         folder = video_folder(self.model)
         if folder is not None:

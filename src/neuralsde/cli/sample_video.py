@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from neuralsde.cli.sample import Sample
-    from neuralsde.video_model import Footage, Futures, VideoModel
 
 NUM_PATHS, FRAMES = 4, 16
-SUFFIXES = (".mp4", ".gif", ".png", ".npz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +31,8 @@ class VideoSample:
 def sample_video(command: Sample, clip: Path, folder: Path) -> None:
     """Read the clip, draw its futures, write them."""
     from neuralsde.files import writable_folder
-    from neuralsde.video_model import load_video_model
-    from neuralsde.videos import FASTEST
+    from neuralsde.video.files import FASTEST
+    from neuralsde.video.model import SUFFIXES, load_video_model
 
     options, output = command.video, command.output or Path("futures.mp4")
     if output.suffix.lower() not in SUFFIXES:
@@ -57,10 +53,10 @@ def sample_video(command: Sample, clip: Path, folder: Path) -> None:
             f"{FASTEST / fps:.2g} or less, or write .npz."
         )
     writable_folder(output.parent)
-    footage = video.read(clip)
+    given = video.read(clip)
     changes = {k: v for k, v in (("substeps", command.substeps), ("pull", command.pull)) if v is not None}
     drawn = video.futures(
-        footage,
+        given,
         num_frames=options.frames,
         fps=fps,
         num_paths=num_paths,
@@ -68,10 +64,10 @@ def sample_video(command: Sample, clip: Path, folder: Path) -> None:
         sampler=dataclasses.replace(video.model.sampler, **changes),  # type: ignore[arg-type]
         seed=command.seed,
     )
-    _write(drawn, output, fps, options.speed, _truth_after(video, footage, options.at, drawn))
+    drawn.save(output, fps=fps, speed=options.speed)
     passes = ", ".join(f"{name} {n}" for name, n in video.model.nfe.items())
     print(
-        f"Wrote {num_paths} futures of {footage.name}, {options.frames} frames at {fps:.4g} per second after {video.context} given "
+        f"Wrote {num_paths} futures of {given.name}, {options.frames} frames at {fps:.4g} per second after {video.context} given "
         f"ones, to {output} (network passes per future: {passes})."
     )
 
@@ -90,31 +86,3 @@ def frame_rate(text: str | None, usual: float) -> float:
             f"`--fps` must be a positive number, or a multiple of the model's {usual:.4g} such as 2x. Got {text!r}."
         )
     return value * usual if factor else value
-
-
-def _truth_after(video: VideoModel, clip: Footage, at: float | None, drawn: Futures) -> Tensor | None:
-    """Frames of the clip nearest to the times of the futures; None unless it goes on so long."""
-    if at is None:
-        return None
-    now = clip.since[clip.nearest(at)]
-    if now + drawn.times[-1] > clip.since[-1] + 0.5 * video.step:
-        return None
-    return clip.frames[[clip.nearest(now + t) for t in drawn.times]]
-
-
-def _write(drawn: Futures, output: Path, fps: float, speed: float, truth: Tensor | None) -> None:
-    """A film (.mp4, .gif) or strip (.png) of the given frames and all futures after them, or arrays (.npz)."""
-    import numpy as np
-
-    from neuralsde.video_pictures import film_in_true_time, save_picture, strip_over_time
-    from neuralsde.videos import write_video
-
-    times, num_given = drawn.all_times, len(drawn.given)
-    if output.suffix.lower() == ".npz":
-        arrays = {"frames": drawn.frames.numpy(), "times": drawn.times}
-        arrays |= {"given": drawn.given.numpy(), "given_times": drawn.given_times}
-        np.savez_compressed(output, **arrays)  # type: ignore[arg-type]
-    elif output.suffix.lower() == ".png":
-        save_picture(strip_over_time(drawn.clips(truth), times, num_given), output)
-    else:
-        write_video(film_in_true_time(drawn.clips(truth), times, num_given, fps), output, fps=fps * speed)

@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from neuralsde.solvers.noise import Noise
-from neuralsde.noise import Noise
 
 
 @dataclass

@@ -18,7 +18,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from neuralsde.data.transition import Transition
-from neuralsde.noise import Noise
+from neuralsde.solvers.noise import Noise
 
 Lag = float | Sequence[float | None] | None
 """Physical time between the states of a transition, or several such times; None: consecutive observations."""

@@ -17,21 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from neuralsde.config.tasks import Experiment
-from neuralsde.experiment import provenance, run, write_results
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import rows_of
 from neuralsde.experiments.result_tables import TABLES
-from neuralsde.experiments.run import provenance, run, write_results
+from neuralsde.experiments.run import run
 from neuralsde.files import writable_folder
 from neuralsde.metrics.forecast import student_t
 from neuralsde.records import from_dict, to_dict, with_settings
-from neuralsde.config import Experiment
-from neuralsde.experiment import run
-from neuralsde.files import writable_folder
-from neuralsde.metrics.forecast import student_t
-from neuralsde.provenance import provenance, write_results
-from neuralsde.records import from_dict, to_dict
+from neuralsde.training.run_folder import provenance, write_results
 
 COUNTS = ("num_paths", "num_forecasts", "num_episodes", "num_clips", "num_frames", "parameters")
 """Scores that are sizes, the same for every seed."""

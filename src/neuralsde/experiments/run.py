@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import platform
-import subprocess
 import time
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from neuralsde.config.tasks import BranchingConfig, Experiment, KnownSDEConfig, PushTConfig
-from neuralsde.config.video import FramesConfig, VideoConfig
-from neuralsde.files import replacing, writable_folder
-from neuralsde.models.build import build, load
-from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import save_yaml, to_dict
-from neuralsde.tasks import branching, frames, known_sdes, pusht, video
-from neuralsde.training.fit import fit
-from neuralsde.video_model import save_video_model
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.task import task_for
-from neuralsde.files import replacing, writable_folder
-from neuralsde.models import build, load
+from neuralsde.files import writable_folder
+from neuralsde.models.build import build, load
+from neuralsde.models.sequence import SequenceModel
 from neuralsde.records import load_yaml, save_yaml, to_dict, with_settings
-from neuralsde.sequence import SequenceModel
-from neuralsde.train import fit
+from neuralsde.training.fit import fit
+from neuralsde.training.run_folder import provenance, write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,42 +32,6 @@ class Outcome:
 
     model: SequenceModel
     results: dict[str, Any]
-
-
-def provenance() -> dict[str, Any]:
-    """Where a number came from: commit, versions, hardware."""
-    packages = {}
-    for name in ("neuralsde", "torch", "numpy", "accelerate", "diffusers"):
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {
-        "commit": commit(),
-        "versions": {"python": platform.python_version(), **packages},
-        "hardware": {"gpu": gpu, "cpu": _cpu(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-    }
-
-
-def commit() -> str:
-    """The commit of the source tree; NEURALSDE_COMMIT names it where git cannot."""
-    named = os.environ.get("NEURALSDE_COMMIT")
-    if named:
-        return named
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *, resume: bool = False) -> Outcome:
@@ -131,17 +81,3 @@ def plot_run(run_dir: str | os.PathLike[str], *, num_paths: int = 200, seed: int
     """A figure of paths of a finished run."""
     model, experiment = load_run(run_dir)
     return task_for(experiment.task).plot(model, title=experiment.name, num_paths=num_paths, seed=seed)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_results(path: Path, values: dict[str, Any]) -> None:
-    """Write JSON (what is not finite as null), or leave the file as it was."""
-    with replacing(path) as new:
-        new.write_text(json.dumps(_finite(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")

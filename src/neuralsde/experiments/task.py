@@ -38,7 +38,10 @@ class Scores:
 
 
 class Task(ABC, Generic[Config]):
-    """One kind of experiment, named by the `builds` of its config. A run calls `data`, trains, then calls `finish`, `save` and `score`."""
+    """One kind of experiment; the `builds` of its config names it.
+
+    A run calls `data`, trains, then calls `finish`, `save` and `score`.
+    """
 
     starts_from_history: ClassVar[bool] = False
     """Whether samples start from several states; if not, `history` of the model must be 1."""

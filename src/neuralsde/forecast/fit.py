@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from neuralsde.config import HistoryConfig, NeuralSDEConfig, TrainConfig
 from neuralsde.data.describe import Description, describe
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import Series
@@ -22,12 +21,15 @@ from neuralsde.forecast.references import brownian_nll
 from neuralsde.forecast.report import HeldOut, fit_report, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
 from neuralsde.forecast.table_model import DEFAULT_STEPS, ENOUGH_FORECASTS, TableModel
-from neuralsde.models import build
-from neuralsde.moments import MAX_DIMENSIONS
-from neuralsde.provenance import provenance, write_results
+from neuralsde.models.build import build
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.nets.config import HistoryConfig
 from neuralsde.records import RunError, to_dict
-from neuralsde.sequence import SequenceModel
-from neuralsde.train import fit
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.sde.laws.moments import MAX_DIMENSIONS
+from neuralsde.training.config import TrainConfig
+from neuralsde.training.fit import fit
+from neuralsde.training.run_folder import provenance, write_results
 
 MODEL = NeuralSDEConfig(transition="moments")
 """The default model of a table: tables have wide and uneven gaps."""

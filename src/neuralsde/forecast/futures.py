@@ -17,12 +17,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.sde.config import Sampler
-from neuralsde.trajectories import Trajectories
-from neuralsde.config import Sampler
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.sequence import SequenceModel
 
 SAME = 1e-6
 """Share of a training step by which stamps that mean the same time may differ."""

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neuralsde.config import NeuralSDEConfig
 from neuralsde.data.describe import Description
 from neuralsde.data.tables.read import Table
 from neuralsde.forecast.futures import Forecasts
-from neuralsde.loss_table import losses
+from neuralsde.models.sequence import SequenceModel
 from neuralsde.records import to_dict
-from neuralsde.sequence import SequenceModel
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.training.run_folder import losses
 
 if TYPE_CHECKING:
-    from neuralsde.plots import Fan
+    from neuralsde.plots.paths import Fan
 
 MAX_FANS, MAX_ROWS = 3, 6
 """Forecasts and features in a fan chart."""
@@ -120,7 +120,6 @@ def _fan(made: Forecasts, table: Table, b: int, title: str) -> Fan:
     import numpy as np
 
     from neuralsde.plots.paths import Fan
-    from neuralsde.plots import Fan
 
     data = table.data
     first = int(data.lengths[: int(made.path[b])].sum())

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from neuralsde.config import Sampler
 from neuralsde.data.columns import parse_stamps
 from neuralsde.data.tables.read import Table
 from neuralsde.data.tables.series import Series
 from neuralsde.data.tables.time_axis import TimeAxis
 from neuralsde.forecast.futures import futures
 from neuralsde.forecast.table_model import AnyModel, TableModel
+from neuralsde.sde.config import Sampler
 
 
 @dataclass(frozen=True)

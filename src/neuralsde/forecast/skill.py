@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from neuralsde.config import Sampler
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import Forecasts, forecasts
 from neuralsde.forecast.references import climatology, random_walk
@@ -32,8 +31,6 @@ from neuralsde.metrics.forecast import (
 )
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.sde.config import Sampler
-from neuralsde.trajectories import Trajectories
-from neuralsde.sequence import SequenceModel
 
 LEVELS = (0.5, 0.8, 0.95)
 """Central intervals that are reported."""

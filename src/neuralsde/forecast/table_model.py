@@ -11,8 +11,8 @@ from typing import Any, Union
 
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import Series
-from neuralsde.models import load
-from neuralsde.sequence import SequenceModel
+from neuralsde.models.build import load
+from neuralsde.models.sequence import SequenceModel
 
 DEFAULT_STEPS = 20
 """Training steps in a horizon that was not asked for."""

@@ -19,7 +19,7 @@ from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_t
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
 from neuralsde.forecast.table_model import DEFAULT_STEPS, ENOUGH_FORECASTS, AnyModel, TableModel
 from neuralsde.metrics.forecast import quantiles as quantiles_of
-from neuralsde.provenance import provenance, write_results
+from neuralsde.training.run_folder import provenance, write_results
 
 
 @dataclass(frozen=True)

@@ -199,6 +199,18 @@ def ssim(video: Float[Tensor, "B T C H W"], truth: Float[Tensor, "B T C H W"]) -
 # Numbers with intervals
 
 
+def quality(
+    video: Float[Tensor, "N T C H W"], truth: Float[Tensor, "N T C H W"], groups: Int[Tensor, " N"] | None = None
+) -> tuple[dict[str, float | None], dict[str, Float[Tensor, "N T"]]]:
+    """PSNR and SSIM: the mean over clips with half the width of its 95 % interval, and the scores of all frames."""
+    frames = {"psnr": psnr(video, truth).cpu(), "ssim": ssim(video, truth).cpu()}
+    means: dict[str, float | None] = {}
+    for name, values in frames.items():
+        found = mean_ci(values.mean(1), groups)
+        means |= {name: found["mean"], f"{name}_half_width": found["ci95"]}
+    return means, frames
+
+
 def resample(n: int, rng: torch.Generator, groups: Int[Tensor, " n"] | None = None) -> Int[Tensor, " m"]:
     """Clips of one bootstrap draw; clips of a group (one source video, say) come together."""
     if groups is None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import nn
 
+from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.config import ModelConfig
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.records import built_by
-from neuralsde.trajectories import Transitions
 
 
 def build(config: ModelConfig, data: Transitions, *, nets: Any = None, seed: int = 0) -> Any:

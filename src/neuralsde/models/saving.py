@@ -20,7 +20,7 @@ from neuralsde.models.config import ModelConfig
 from neuralsde.models.formats import FORMAT, RENAMED, current
 from neuralsde.records import from_dict, to_dict
 
-SETTINGS = ("neuralsde.sde.config", "neuralsde.baselines.config", "neuralsde.video.autoencoder_config")
+SETTINGS = ("neuralsde.sde.config", "neuralsde.baselines.config", "neuralsde.video.config")
 """Where the kinds of models of this library are; they are imported when a saved one is read."""
 NEEDED = ("config", "state_shape", "context_size", "lag")
 

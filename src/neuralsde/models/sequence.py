@@ -17,9 +17,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -27,6 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.data.trajectories import Lag, Trajectories, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.config import ModelConfig, Sampling
 from neuralsde.models.evaluation import evaluated
@@ -37,7 +35,6 @@ from neuralsde.records import built_by
 from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
 from neuralsde.solvers.integrate import Step, integrate
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Lag, Trajectories, Transitions
 
 MAX_CHUNK_ELEMENTS = 2**25
 """Numbers in the record of one chunk of paths: bounds the memory of sampling (128 MiB in float32)."""

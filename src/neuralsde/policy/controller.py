@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.data.demonstrations import Demonstrations
+from neuralsde.data.robots.demonstrations import Demonstrations
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.files import replacing
 from neuralsde.models.build import load
 from neuralsde.models.config import Sampling
@@ -29,15 +30,6 @@ from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.config import PolicyConfig
 from neuralsde.records import from_dict, to_dict, with_settings
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Trajectories
-from neuralsde.config import PolicyConfig
-from neuralsde.data.robots.demonstrations import Demonstrations
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.files import replacing
-from neuralsde.models import load
-from neuralsde.noise import Noise
-from neuralsde.records import from_dict, to_dict
-from neuralsde.sequence import SequenceModel
 
 MAX_LEVELS = 16
 """Values that a discrete entry of the action may take."""

@@ -36,6 +36,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.data.trajectories import Lag, Trajectories, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.build import build
 from neuralsde.models.evaluation import evaluated
@@ -53,7 +54,6 @@ from neuralsde.sde.pairs import Conditions, Gap, Pair
 from neuralsde.sde.sizes import StepSizes
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Lag, Trajectories, Transitions
 
 
 class NeuralSDE(SequenceModel):

@@ -16,22 +16,16 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from neuralsde.config.collisions import Split
-from neuralsde.config.video import ClipsConfig
 from neuralsde.data.videos.copies import changed
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.data.videos.shards import VideoShards, Windows
 from neuralsde.experiments.collisions.clips import VERSION, split_clips
+from neuralsde.experiments.collisions.config import Split
+from neuralsde.experiments.video_config import ClipsConfig
 from neuralsde.files import replacing, writable_folder
-from neuralsde.metrics.forecast import mean_ci
-from neuralsde.metrics.video import psnr, ssim
+from neuralsde.video.predict import device
 
 CACHE = "NEURALSDE_CACHE"
-
-
-def device() -> torch.device:
-    """Where frames are drawn and encoded."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def kept(name: str, key: object, make: Callable[[], Tensor]) -> Tensor:
@@ -142,20 +136,3 @@ def _places(config: ClipsConfig, part: Split, num: int | None) -> list[tuple[Win
     if not found:
         raise ValueError(f"None of {config.source} has clips for {part}.")
     return found if num is None or num >= len(found) else [found[k * len(found) // num] for k in range(num)]
-
-
-def shown(frames: UInt8[Tensor, "... C H W"]) -> Float[Tensor, "... C H W"]:
-    """Bytes as values from 0 to 1."""
-    return frames.float() / 255
-
-
-def quality(
-    video: Float[Tensor, "N T C H W"], truth: Float[Tensor, "N T C H W"], groups: Int[Tensor, " N"] | None = None
-) -> tuple[dict[str, float | None], dict[str, Float[Tensor, "N T"]]]:
-    """PSNR and SSIM: the mean over clips with half the width of its 95 % interval, and the scores of all frames."""
-    frames = {"psnr": psnr(video, truth).cpu(), "ssim": ssim(video, truth).cpu()}
-    means: dict[str, float | None] = {}
-    for name, values in frames.items():
-        found = mean_ci(values.mean(1), groups)
-        means |= {name: found["mean"], f"{name}_half_width": found["ci95"]}
-    return means, frames

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from neuralsde.autoencoder import Autoencoder
-from neuralsde.config.video import FramesConfig
-from neuralsde.models.sequence import SequenceModel
-from neuralsde.config import FramesConfig
 from neuralsde.data.trajectories import Trajectories
-from neuralsde.sequence import SequenceModel
-from neuralsde.tasks.clips import check_part, device, quality, read_clips, read_groups, shown
-
-
-def autoencoder_folder(folder: str) -> Path:
-    """Where the autoencoder lies: in a folder of `save_pretrained`, of a run, or of a model of videos."""
-    place = Path(folder)
-    inner = [place / "model" / "autoencoder", place / "autoencoder" / "model", place / "autoencoder", place / "model"]
-    return next((where for where in inner if (where / "config.json").is_file()), place)
+from neuralsde.experiments.video_config import FramesConfig
+from neuralsde.metrics.video import quality
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.tasks.clips import check_part, read_clips, read_groups
+from neuralsde.video.autoencoder import Autoencoder
+from neuralsde.video.clips import one_path
+from neuralsde.video.predict import device, shown
 
 
 def data(config: FramesConfig, seed: int = 0) -> Trajectories:
-    """All frames as one path: each is the end of a transition, which is all that an autoencoder sees of it."""
+    """Frames of the training clips."""
     check_part(config.clips, "test")
     clips = read_clips(config.clips, "train", -(-config.num_frames // config.clips.length))[0]
-    frames = shown(clips.flatten(0, 1)[: config.num_frames].to(device()))
-    times = torch.arange(len(frames), dtype=torch.float64, device=frames.device)
-    return Trajectories(frames, times, torch.tensor([len(frames)], device=frames.device))
+    return one_path(shown(clips.flatten(0, 1)[: config.num_frames].to(device())))
 
 
 def finish(model: SequenceModel, data: Trajectories) -> SequenceModel:

@@ -1,7 +1,6 @@
 """Video prediction: a model of the latents of clips, scored on the frames that it draws (the paper's Section 4.3).
 
-Latents are encoded once. The state of the model is the last frames; it moves the newest one. A predicted frame is the last
-known one plus what changed in the decoded latents. A model is trained once and scored as it is and as its variants say.
+Latents are encoded once. A model is trained once and scored as it is and as its variants say.
 """
 
 from __future__ import annotations
@@ -10,42 +9,39 @@ import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
-from neuralsde.autoencoder import Autoencoder
-from neuralsde.config.collisions import Split
-from neuralsde.config.video import ClipsConfig, VideoConfig, VideoVariant
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.data.videos.decode import FrameSettings
+from neuralsde.experiments.collisions.config import Split
+from neuralsde.experiments.video_config import ClipsConfig, VideoConfig, VideoVariant
 from neuralsde.metrics.frechet import frechet_distance, frechet_floor, motion_features
-from neuralsde.models.build import load
+from neuralsde.metrics.video import quality
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.sde.config import Sampler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.solvers.integrate import Diverged
 from neuralsde.solvers.noise import Noise
-from neuralsde.tasks.between import cubic, cubic_at, straight
 from neuralsde.tasks.clips import (
     check_part,
     content,
-    device,
     frame_settings,
     has_part,
     kept,
-    quality,
     read_clips,
     read_groups,
     read_times,
-    shown,
 )
-from neuralsde.tasks.frames import autoencoder_folder
+from neuralsde.video.autoencoder import Autoencoder
+from neuralsde.video.model import autoencoder_folder, load_autoencoder
+from neuralsde.video.predict import ClipBatch, cubic, device, draw, encode_clips, place_before, shown, straight
 
 STARTS_FROM_HISTORY = True
 """The model's `history` is the context."""
@@ -60,24 +56,12 @@ VALIDATION_SIZE = 8_192
 
 @lru_cache(maxsize=4)
 def _autoencoder(folder: str) -> Autoencoder:
-    place = autoencoder_folder(folder)
-    if not place.is_dir():
+    if not Path(folder).is_dir():
         raise ValueError(
             f"{folder} is not there: video is learned in the latents of an autoencoder. Train one (nsde train "
             "collisions-autoencoder), or name yours: --task.autoencoder FOLDER."
         )
-    found = load(place)
-    if not isinstance(found, Autoencoder):
-        raise ValueError(
-            f"{folder} holds a {found.kind}, not an Autoencoder. Train one: nsde train collisions-autoencoder."
-        )
-    return found.to(device()).eval()
-
-
-def encode_clips(autoencoder: Autoencoder, frames: Tensor) -> Float[Tensor, "N T K h w"]:
-    """Latents of clips of bytes, a few clips at a time."""
-    place, parts = autoencoder.shift.device, frames.split(256)
-    return torch.cat([autoencoder.encode(shown(x.flatten(0, 1).to(place))).unflatten(0, x.shape[:2]) for x in parts])
+    return load_autoencoder(folder).to(device())
 
 
 def frames_by(config: VideoConfig) -> tuple[Autoencoder, FrameSettings | None]:
@@ -100,57 +84,6 @@ def _paths(config: VideoConfig, part: Split) -> Trajectories:
     num, length = latents.shape[:2]
     times = read_times(config.clips, part).flatten().to(latents.device)
     return Trajectories(latents.flatten(0, 1), times, torch.full((num,), length, device=latents.device))
-
-
-def predict(
-    model: SequenceModel,
-    autoencoder: Autoencoder,
-    frames: Tensor,
-    times: Tensor,
-    *,
-    context: int,
-    num_paths: int = 1,
-    sampler: Sampler | None = None,
-    seed: int = 0,
-    smooth: bool = False,
-) -> tuple[Float[Tensor, "N P F C H W"], Float[Tensor, "N P F K h w"]]:
-    """Futures of clips after `context` frames, drawn at `times` (N, T): frames, and their latents.
-
-    `smooth`: drawn at the frame rate of the training and read at `times`, the same for all clips, from cubics through the
-    latents. It serves models that know no states between the frames of the training.
-    """
-    given = encode_clips(autoencoder, frames[:, :context])
-    since = (times - times[:, :1])[:, context - 1 :]
-    draw = partial(_draw, model, given, num_paths=num_paths, sampler=sampler, seed=seed)
-    if smooth:
-        places = (since[0] - since[0, 0])[1:] / model.scale.step
-        grid = since[:, :1] + model.scale.step * torch.arange(math.ceil(float(places[-1]) - 1e-6) + 2)
-        path = draw(grid).flatten(0, 1)
-        around = torch.cat([_before(given.repeat_interleave(num_paths, 0), path)[:, None], path], dim=1)
-        drawn = cubic_at(around, places).unflatten(0, (-1, num_paths))
-    else:
-        drawn = draw(since)[:, :, 1:]
-    return autoencoder.decode_after(drawn, shown(frames[:, context - 1]), given[:, -1]), drawn
-
-
-def _before(given: Float[Tensor, "N M *S"], path: Float[Tensor, "N T *S"]) -> Float[Tensor, "N *S"]:
-    """The place before a path: the last but one that is given, or in its stead the path drawn on backwards."""
-    return given[:, -2] if given.shape[1] > 1 else 2 * path[:, 0] - path[:, 1]
-
-
-def _draw(
-    model: SequenceModel,
-    given: Float[Tensor, "N M K h w"],
-    times: Float[Tensor, "N T"],
-    *,
-    num_paths: int = 1,
-    sampler: Sampler | None = None,
-    seed: int,
-) -> Float[Tensor, "N P T K h w"]:
-    """Futures of latents, the last given one before them. The noise of a future is the same however many there are."""
-    clips = Noise.draw(torch.Generator().manual_seed(seed), len(given), model.scale.mean.device)
-    keys = torch.stack([clips.child(k).keys for k in range(num_paths)], dim=1).flatten()
-    return model.sample(given, times, num_paths=num_paths, sampler=sampler, rng=Noise(keys))
 
 
 # Scores
@@ -212,45 +145,14 @@ def _run_as(model: SequenceModel, variant: VideoVariant) -> Iterator[None]:
         model.config, model.sampler = config, sampler
 
 
-@dataclass(frozen=True, eq=False)
-class _Truth:
-    """N clips: what a model is given and what it is to draw."""
-
-    given: Float[Tensor, "N M K h w"]
-    known: Float[Tensor, "N C H W"]
-    """The last known frame."""
-    times: Float[Tensor, "N T"]
-    """Since the start of the clip, from the last known frame on; (T - 1) frames are to be drawn."""
-    bytes: UInt8[Tensor, "N T C H W"]
-    """From the last known frame on."""
-    groups: Int[Tensor, " N"] | None
-    autoencoder: Autoencoder
-
-    @property
-    def future(self) -> Float[Tensor, "N F C H W"]:
-        """The frames that are to be drawn."""
-        return shown(self.bytes[:, 1:])
-
-    @cached_property
-    def latents(self) -> Float[Tensor, "N F K h w"]:
-        """Of these frames."""
-        return encode_clips(self.autoencoder, self.bytes[:, 1:])
-
-    def decode(self, latents: Tensor) -> Tensor:
-        """Frames of latents (N, ..., K, h, w) that follow the known one."""
-        return self.autoencoder.decode_after(latents, self.known, self.given[:, -1])
-
-
 @lru_cache(maxsize=8)
-def _truth(clips: ClipsConfig, part: Split, num: int, context: int, rate: int, autoencoder: str) -> _Truth:
+def _truth(clips: ClipsConfig, part: Split, num: int, context: int, rate: int, autoencoder: str) -> ClipBatch:
     """Clips at `rate` times the frames of training."""
     scenes = replace(clips.collisions, fps=clips.collisions.fps * rate)
     finer = clips if rate == 1 else replace(clips, collisions=scenes, length=(clips.length - 1) * rate + 1)
     frames, times = read_clips(finer, part, num)
-    net, start = _autoencoder(autoencoder), (context - 1) * rate
-    given = encode_clips(net, frames[:, : start + 1 : rate])
-    rest, times = frames[:, start:].to(given.device), (times - times[:, :1])[:, start:]
-    return _Truth(given, shown(rest[:, 0]), times, rest, read_groups(clips, part, num), net)
+    groups = read_groups(clips, part, num)
+    return ClipBatch.of(_autoencoder(autoencoder), frames, times, context, rate=rate, groups=groups)
 
 
 def _scores(model: SequenceModel, config: VideoConfig, variant: VideoVariant, seed: int) -> dict[str, Any]:
@@ -260,7 +162,7 @@ def _scores(model: SequenceModel, config: VideoConfig, variant: VideoVariant, se
     if variant.rate > 1:
         return _scores_between(model, truth, variant, seed)
     num_paths = 1 if variant.name else config.num_paths
-    paths = _draw(model, truth.given, truth.times, num_paths=num_paths, seed=seed)[:, :, 1:]
+    paths = draw(model, truth.given, truth.times, num_paths=num_paths, seed=seed)[:, :, 1:]
     passes = sum(model.nfe.values()) / paths.shape[2]
     images = truth.decode(paths)
     found: dict[str, Any] = {} if variant.name else {"num_clips": len(images)}
@@ -276,20 +178,20 @@ def _scores(model: SequenceModel, config: VideoConfig, variant: VideoVariant, se
     return found
 
 
-def _scores_between(model: SequenceModel, truth: _Truth, variant: VideoVariant, seed: int) -> dict[str, Any]:
+def _scores_between(model: SequenceModel, truth: ClipBatch, variant: VideoVariant, seed: int) -> dict[str, Any]:
     """Of the frames between those of the training's rate."""
     rate, coarse = variant.rate, truth.times[:, :: variant.rate]
     if variant.between == "sampled":
-        path = _draw(model, truth.given, truth.times, seed=seed)[:, 0]
+        path = draw(model, truth.given, truth.times, seed=seed)[:, 0]
         images = truth.decode(path[:, _between(rate, path.shape[1])])
     else:
         beyond = 2 * coarse[:, -1:] - coarse[:, -2:-1]
-        path = _draw(model, truth.given, torch.cat([coarse, beyond], dim=1), seed=seed)[:, 0]
+        path = draw(model, truth.given, torch.cat([coarse, beyond], dim=1), seed=seed)[:, 0]
         path, after = path[:, :-1], path[:, -1]
         if variant.between == "pixels":
             images = straight(torch.cat([truth.known[:, None], truth.decode(path[:, 1:])], dim=1), rate)
         elif variant.between == "cubic":
-            images = truth.decode(cubic(_before(truth.given, path), path, after, rate))
+            images = truth.decode(cubic(place_before(truth.given, path), path, after, rate))
         else:
             images = truth.decode(straight(path, rate))
     passes = sum(model.nfe.values()) / (coarse.shape[1] - (variant.between == "sampled"))
@@ -302,7 +204,7 @@ def _between(rate: int, num: int) -> list[int]:
     return [k for k in range(num) if k % rate]
 
 
-def _distance(drawn: Float[Tensor, "N F K h w"], truth: _Truth) -> dict[str, Any]:
+def _distance(drawn: Float[Tensor, "N F K h w"], truth: ClipBatch) -> dict[str, Any]:
     """Between the motion of drawn and true latents, with half the width of its interval; of too few clips none."""
     if len(drawn) < FEWEST:
         return {}
@@ -315,10 +217,10 @@ def _distance(drawn: Float[Tensor, "N F K h w"], truth: _Truth) -> dict[str, Any
     return {"motion_distance": found.value, "motion_distance_half_width": (high - low) / 2}
 
 
-def _references(truth: _Truth) -> dict[str, Any]:
+def _references(truth: ClipBatch) -> dict[str, Any]:
     """Scores of a copy of the last known frame, of the decoder on true latents, and of true motion against true motion."""
     future, still = truth.future, truth.given[:, -1:].expand_as(truth.latents)
-    copy = quality(truth.known[:, None].expand_as(future), future, truth.groups)[0] | _distance(still, truth)
+    copy = quality(truth.copy, future, truth.groups)[0] | _distance(still, truth)
     ceiling = quality(truth.decode(truth.latents), future, truth.groups)[0]
     named = {f"copy: {k}": v for k, v in copy.items()} | {f"decoder: {k}": v for k, v in ceiling.items()}
     if len(future) < FEWEST:
@@ -346,7 +248,7 @@ def _spread(images: Float[Tensor, "N P F C H W"], truth: Tensor) -> dict[str, An
     }
 
 
-def _by_clip(frames: dict[str, Float[Tensor, "N F"]], truth: _Truth) -> dict[str, str]:
+def _by_clip(frames: dict[str, Float[Tensor, "N F"]], truth: ClipBatch) -> dict[str, str]:
     """Scores of every clip and the recordings that they are from: as text, which means over seeds skip."""
     found = {f"{name}_by_clip": [f"{v:.4g}" for v in values.mean(1).tolist()] for name, values in frames.items()}
     if truth.groups is not None:

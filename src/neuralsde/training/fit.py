@@ -22,9 +22,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from neuralsde.average import Average
-from neuralsde.checkpoints import Checkpoint, Checkpoints
-from neuralsde.config import TrainConfig
 from neuralsde.data.trajectories import Trajectories, Transitions
 from neuralsde.files import writable_folder
 from neuralsde.models.sequence import SequenceModel
@@ -34,8 +31,6 @@ from neuralsde.training.average import Average
 from neuralsde.training.checkpoints import Checkpoint, Checkpoints
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.graphs import CapturedStep, can_capture, compiled_layers, set_rate
-from neuralsde.trajectories import Trajectories, Transitions
-from neuralsde.sequence import SequenceModel
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

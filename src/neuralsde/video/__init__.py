@@ -1,0 +1,1 @@
+"""Video: an autoencoder of frames, the SDE of their latents, futures of clips."""

@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from neuralsde.data.videos.decode import FrameSettings, Pictures, VideoFile
-from neuralsde.data.videos.report import BadVideo
+from neuralsde.data.videos.decode import FrameSettings
 
 SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".gif", ".m4v")
 """Of files that are taken for videos."""
 HDF5_SUFFIXES = (".hdf5", ".h5")
-LARGEST_MEMBER = 2**31
-"""Bytes of a video inside a zip, which is unpacked into memory."""
 BLOCK = 2**16
 
 
@@ -47,26 +44,14 @@ class Clip:
         return self.file.name if self.member is None else f"{self.file.name}/{self.member}"
 
 
+def holds_videos(source: Path) -> bool:
+    """Whether this is taken for videos, and not for a table."""
+    return source.is_dir() or source.suffix.lower() in (*SUFFIXES, *HDF5_SUFFIXES, ".zip")
+
+
 def by_file(clips: list[Clip]) -> list[list[Clip]]:
     """Clips that come out of one file together, so that it is decoded once."""
     return [list(some) for _, some in groupby(clips, key=lambda clip: (clip.file, clip.member))]
-
-
-def open_pictures(file: Path, member: str | None, fps: float | None) -> Pictures:
-    """The pictures of a file, of a member of a zip, or of a video in HDF5."""
-    if member is None:
-        return VideoFile(file)
-    if file.suffix.lower() in HDF5_SUFFIXES:
-        from neuralsde.data.videos.hdf5 import Hdf5Video
-
-        return Hdf5Video(file, member, fps)
-    try:
-        with zipfile.ZipFile(file) as archive:
-            if archive.getinfo(member).file_size > LARGEST_MEMBER:
-                raise BadVideo(f"is larger than {LARGEST_MEMBER:,} bytes: unzip it first")
-            return VideoFile(archive.read(member))
-    except (OSError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise BadVideo(f"cannot be taken out of its zip ({error})") from None
 
 
 def job_key(clips: list[Clip], settings: FrameSettings, cache: dict[Path, str]) -> str:

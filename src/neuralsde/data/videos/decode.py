@@ -10,13 +10,12 @@ import io
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from neuralsde.data.videos.ends import check_end, first_and_last
 from neuralsde.data.videos.report import BadVideo
 
 FORMATS = "avi,mov,mp4,matroska,webm,gif"
@@ -62,6 +61,12 @@ class FrameSettings:
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of a frame."""
         return (1 if self.grey else 3, *self.size)
+
+    def changed(self, *, size: int | None = None, colour: bool | None = None, **rest: Any) -> FrameSettings:
+        """With what is not None: height and width as one number, colour or grey, and other fields by their names."""
+        square = None if size is None else (size, size)
+        given = rest | {"size": square, "grey": None if colour is None else not colour}
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -223,7 +228,16 @@ class VideoFile(Pictures):
                 yield times[k], lambda frame=frame: self._pixels(frame)
             if not times:
                 raise BadVideo("holds no frame")
-            check_end(container, stream, times, self.file)
+            self._check_end(container, stream, times)
+
+    def _check_end(self, container: Any, stream: Any, times: list[float]) -> None:
+        """Refuse an AVI or GIF that ends before the end it announces; of other files the decoder itself complains."""
+        if container.format.name == "avi" and stream.frames and len(times) > 1:
+            step, end = max(np.diff(times)), (stream.frames - 1) / float(stream.average_rate or 1)
+            if times[-1] + 1.5 * step < end:
+                raise BadVideo(f"is cut short: {len(times)} of {stream.frames} frames are there")
+        if container.format.name == "gif" and not _head_and_tail(self.file)[1].rstrip(b"\0").endswith(b";"):
+            raise BadVideo(f"is cut short: it ends after {len(times)} frames, at {times[-1]:.3g} s")
 
     def _look(self, frame: Any, k: int) -> None:
         """The form of a frame."""
@@ -294,10 +308,18 @@ def _open(file: Path | bytes) -> Any:
     except _GaveUp as error:
         if isinstance(error.__cause__, PermissionError):
             raise BadVideo("may not be read (permission denied)") from None
-        head = file[:12] if isinstance(file, bytes) else first_and_last(file)[0]
+        head, _ = _head_and_tail(file)
         if head[4:8] in (b"ftyp", b"mdat", b"wide", b"free") or head[:4] in (b"RIFF", b"\x1a\x45\xdf\xa3", b"GIF8"):
             raise BadVideo(f"is cut short or damaged: it has no frames or their list is missing ({error})") from None
         raise BadVideo(f"is not a video that can be read ({error})") from None
+
+
+def _head_and_tail(file: Path | bytes) -> tuple[bytes, bytes]:
+    """The first and the last bytes."""
+    with io.BytesIO(file) if isinstance(file, bytes) else file.open("rb") as data:
+        head = data.read(64)
+        data.seek(max(0, data.seek(0, io.SEEK_END) - 64))
+        return head, data.read(64)
 
 
 def _pictures(container: Any) -> Any:

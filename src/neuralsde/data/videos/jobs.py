@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,10 +18,29 @@ from typing import IO, Any
 
 import numpy as np
 
-from neuralsde.data.videos.clips import Clip, open_pictures
-from neuralsde.data.videos.decode import FrameSettings, check_length
+from neuralsde.data.videos.clips import HDF5_SUFFIXES, Clip
+from neuralsde.data.videos.decode import FrameSettings, Pictures, VideoFile, check_length
+from neuralsde.data.videos.hdf5 import Hdf5Video
 from neuralsde.data.videos.report import BadVideo, ClipRecord, FileRecord
 from neuralsde.records import RunError
+
+LARGEST_MEMBER = 2**31
+"""Bytes of a video inside a zip, which is unpacked into memory."""
+
+
+def open_pictures(file: Path, member: str | None, fps: float | None) -> Pictures:
+    """The pictures of a file, of a member of a zip, or of a video in HDF5."""
+    if member is None:
+        return VideoFile(file)
+    if file.suffix.lower() in HDF5_SUFFIXES:
+        return Hdf5Video(file, member, fps)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            if archive.getinfo(member).file_size > LARGEST_MEMBER:
+                raise BadVideo(f"is larger than {LARGEST_MEMBER:,} bytes: unzip it first")
+            return VideoFile(archive.read(member))
+    except (OSError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise BadVideo(f"cannot be taken out of its zip ({error})") from None
 
 
 def decode_file(clips: list[Clip], settings: FrameSettings, write: Callable[[int, np.ndarray], None]) -> FileRecord:

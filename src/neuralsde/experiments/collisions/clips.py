@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from neuralsde.config.collisions import CollisionsConfig, Split
+from neuralsde.experiments.collisions.config import CollisionsConfig, Split
 from neuralsde.experiments.collisions.physics import Scenes, simulate
 from neuralsde.experiments.collisions.render import Renderer
 

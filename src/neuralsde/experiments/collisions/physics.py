@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from neuralsde.config.collisions import MOST_OBJECTS
 from neuralsde.experiments.collisions.camera import CORNERS, OUTWARD, on_ground, outside
+from neuralsde.experiments.collisions.config import MOST_OBJECTS
 
 SHAPES = ("sphere", "cube", "cylinder")
 COLOURS = ("gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow")

@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from neuralsde.config.collisions import SIZES
 from neuralsde.experiments.collisions import camera
+from neuralsde.experiments.collisions.config import SIZES
 from neuralsde.experiments.collisions.physics import HALF_SIDE, HEIGHTS, RADIUS
 
 Vector = tuple[Tensor, Tensor, Tensor]

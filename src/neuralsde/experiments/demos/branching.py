@@ -12,28 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde import compare, plots, result_tables
-from neuralsde.config.tasks import BranchingConfig
-from neuralsde.demo.page import image, page, table
-from neuralsde.experiment import load_run
-from neuralsde.files import writable_folder
-from neuralsde.method import NeuralSDE
-from neuralsde.provenance import provenance, write_results
-from neuralsde.recipes import branching as recipes
-from neuralsde.sde.config import Sampler
-from neuralsde.sde.model import NeuralSDE
-from neuralsde.tasks import branching
-from neuralsde.config import Sampler
 from neuralsde.experiments import compare, result_tables
 from neuralsde.experiments.config import BranchingConfig
 from neuralsde.experiments.demos.page import image, page, table
 from neuralsde.experiments.recipes import branching as recipes
-from neuralsde.experiments.run import load_run, provenance, write_results
+from neuralsde.experiments.run import load_run
 from neuralsde.experiments.tasks import branching
 from neuralsde.experiments.tasks.branching import panel
 from neuralsde.files import writable_folder
-from neuralsde.method import NeuralSDE
 from neuralsde.plots import paths as plots
+from neuralsde.sde.config import Sampler
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.training.run_folder import provenance, write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,25 +8,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from neuralsde.config.tasks import Variant
-from neuralsde.demo.page import image, page
-from neuralsde.experiment import provenance, write_results
 from neuralsde.experiments.config import Variant
 from neuralsde.experiments.demos.page import image, page
 from neuralsde.experiments.pusht.pictures import panel, save_episode
 from neuralsde.experiments.result_tables import policy_scores
-from neuralsde.experiments.run import provenance, write_results
 from neuralsde.experiments.tasks import pusht
 from neuralsde.files import writable_folder
 from neuralsde.metrics.imitation import ranges, summary
 from neuralsde.plots.pusht import push_grid
-from neuralsde.files import writable_folder
-from neuralsde.metrics.imitation import ranges, summary
-from neuralsde.plots_pusht import push_grid
-from neuralsde.provenance import provenance, write_results
-from neuralsde.result_tables import policy_scores
-from neuralsde.tasks import pusht
-from neuralsde.tasks.pusht_pictures import panel, save_episode
+from neuralsde.training.run_folder import provenance, write_results
 
 FIRST_SEED = 200_000
 """Of the episodes; those of reported numbers are others."""

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from neuralsde.config.collisions import CollisionsConfig
 from neuralsde.experiments.collisions.clips import clips
+from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.collisions.physics import simulate
 from neuralsde.experiments.demos.page import image, page
-from neuralsde.experiments.run import provenance, write_results
 from neuralsde.files import writable_folder
-from neuralsde.video_model import Footage, VideoModel, video_folder
-from neuralsde.video_pictures import film_in_true_time, save_picture, strip, strip_over_time
-from neuralsde.videos import write_video
+from neuralsde.training.run_folder import provenance, write_results
+from neuralsde.video.clips import Clip
+from neuralsde.video.files import write_video
+from neuralsde.video.model import VideoModel, video_folder
+from neuralsde.video.pictures import film_in_true_time, save_picture, strip, strip_over_time
 
 FUTURE = 12
 """Frames ahead."""
@@ -67,23 +68,20 @@ def run_demo(video: VideoModel, output: Path, *, num_paths: int = 4, seed: int =
     print(f"Filming scene {scene}: a collision at {hit - now:.2f} s after the last frame that is given.", flush=True)
     num = (video.context - 1 + FUTURE) * SLOW + 1
     filmed = clips([scene], num_frames=num, fps=video.fps * SLOW, size=height)
-    frames, times = filmed.frames[0].cpu(), filmed.times
-    given = Footage(f"scene {scene}", frames[: (video.context - 1) * SLOW + 1], times[: (video.context - 1) * SLOW + 1])
-    ahead = frames[len(given.frames) :]
+    clip = Clip(f"scene {scene}", filmed.frames[0].cpu().numpy(), filmed.times)
 
     print("Drawing futures.", flush=True)
     found: dict[str, Any] = {"scene": scene, "collision": round(hit - now, 3), "num_paths": num_paths}
     for name, factor in (("futures", 1), ("slow", SLOW)):
         start = time.perf_counter()
-        drawn = video.futures(given, num_frames=FUTURE * factor, fps=video.fps * factor, num_paths=num_paths, seed=seed)
+        many: dict[str, Any] = {"num_frames": FUTURE * factor, "fps": video.fps * factor, "num_paths": num_paths}
+        drawn = video.futures(clip, at=now, seed=seed, **many)
         found[name] = {
             "frames": FUTURE * factor,
             "seconds": round(time.perf_counter() - start, 3),
             "network_passes": sum(video.model.nfe.values()),
         }
-        every = SLOW // factor
-        shown = drawn.clips(ahead[every - 1 :: every])
-        num_given = len(drawn.given)
+        shown, num_given = drawn.clips(), len(drawn.given)
         pages = film_in_true_time(shown, drawn.all_times, num_given, video.fps * factor)
         for suffix in ("gif", "mp4"):
             write_video(pages, folder / f"{name}.{suffix}", fps=video.fps)

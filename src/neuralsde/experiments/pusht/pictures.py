@@ -12,7 +12,7 @@ import numpy as np
 from neuralsde.experiments.pusht.rollout import Conditions, Episode
 from neuralsde.experiments.pusht.sim import GOAL, PushT, coverage, outline
 from neuralsde.plots.pusht import PushPanel, push_grid
-from neuralsde.videos import write_video
+from neuralsde.video.files import write_video
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

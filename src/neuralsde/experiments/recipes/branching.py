@@ -10,12 +10,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from neuralsde.baselines.config import DDIMConfig, RectifiedFlowConfig
-from neuralsde.config.tasks import BranchingConfig, Experiment
+from neuralsde.experiments.config import BranchingConfig, Experiment
 from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Euler, NeuralSDEConfig, Sampler
 from neuralsde.training.config import TrainConfig
-from neuralsde.config import DDIMConfig, MLPConfig, NeuralSDEConfig, RectifiedFlowConfig, Sampler, TrainConfig
-from neuralsde.experiments.config import BranchingConfig, Experiment
 
 NOISE = 0.02
 """Input noise in units of the data's scale (about 2 length units): 0.04 length units, the same for every method."""

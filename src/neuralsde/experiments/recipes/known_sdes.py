@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, get_args, get_type_hints
 
-from neuralsde.config.tasks import Experiment, KnownSDEConfig
+from neuralsde.experiments.config import Experiment, KnownSDEConfig
 from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Denoiser, Euler, Law, Moments, NeuralSDEConfig, Sampler
 from neuralsde.training.config import TrainConfig
-from neuralsde.config import MLPConfig, NeuralSDEConfig, Sampler, TrainConfig
-from neuralsde.experiments.config import Experiment, KnownSDEConfig
 
 SYSTEM_NAMES: tuple[str, ...] = get_args(get_type_hints(KnownSDEConfig)["system"])
 CORE = ("ou", "gbm", "cir", "double_well", "van_der_pol", "lorenz")

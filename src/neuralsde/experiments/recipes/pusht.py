@@ -11,29 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from neuralsde.baselines.config import BETConfig, DDIMConfig, IBCConfig, LSTMGMMConfig, RectifiedFlowConfig
-from neuralsde.config.tasks import ROBUSTNESS, Experiment, PushTConfig, Variant
+from neuralsde.experiments.config import ROBUSTNESS, Experiment, PushTConfig, Variant
 from neuralsde.nets.config import ChunkTransformerConfig, EncodedConfig, GPTConfig, ImageConfig, MLPConfig, UNet1DConfig
 from neuralsde.policy.config import PolicyConfig
 from neuralsde.sde.config import Deterministic, Euler, NeuralSDEConfig, Sampler
 from neuralsde.training.config import TrainConfig
-from neuralsde.config import (
-    BETConfig,
-    ChunkTransformerConfig,
-    DDIMConfig,
-    EncodedConfig,
-    GPTConfig,
-    IBCConfig,
-    ImageConfig,
-    LSTMGMMConfig,
-    MLPConfig,
-    NeuralSDEConfig,
-    PolicyConfig,
-    RectifiedFlowConfig,
-    Sampler,
-    TrainConfig,
-    UNet1DConfig,
-)
-from neuralsde.experiments.config import ROBUSTNESS, Experiment, PushTConfig, Variant
 
 REPORTED = 100_000
 """First seed of the episodes that are reported."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from neuralsde.config.tasks import Experiment
-from neuralsde.recipes import branching, known_sdes, pusht, video
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import branching, known_sdes, pusht, video
 

@@ -10,41 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from neuralsde.baselines.config import Generation, PFIConfig, RectifiedFlowConfig
-from neuralsde.config.collisions import CollisionsConfig
-from neuralsde.config.tasks import Experiment
-from neuralsde.config.video import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
-from neuralsde.nets.config import ConvConfig, UViTConfig
-from neuralsde.sde.config import Denoiser, Deterministic, Euler, NeuralSDEConfig, Refined, Sampler
-from neuralsde.training.config import TrainConfig
-from neuralsde.video.autoencoder_config import AutoencoderConfig
-from neuralsde.config import (
-    AutoencoderConfig,
-    ClipsConfig,
-    ConvConfig,
-    FramesConfig,
-    NeuralSDEConfig,
-    PFIConfig,
-    RectifiedFlowConfig,
-    Sampler,
-    TrainConfig,
-    UViTConfig,
-    VideoConfig,
-    VideoVariant,
-)
-from neuralsde.config.collisions import CollisionsConfig
+from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.video_config import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
+from neuralsde.nets.config import UViTConfig
+from neuralsde.sde.config import Denoiser, Deterministic, Euler, Sampler
+from neuralsde.video import defaults
+from neuralsde.video.defaults import CONTEXT, NET, NOISE, SHARE_OF_NOISE, TRAIN, learning_rate
 
-CONTEXT = 4
-NOISE = 0.1
-"""Of the inputs, for every method."""
-NET = UViTConfig(width=192)
-"""2.4 million parameters: weights of a few megabytes, which can be shipped."""
-SHARE_OF_NOISE = 0.6
-"""Of the learned noise, in sampling: it is white over the latents, what is unknown is not. Chosen on validation clips."""
-OPEN_NOISE = 0.7
-"""Share of the noise that a refiner leaves open, in sampling. Chosen on validation clips, between PSNR and distance."""
-REFINER_WEIGHT = 0.03
-"""In the loss: with 0.1 the refiner takes from the flow. Chosen on validation clips."""
 NUM_STEPS = 10
 """Passes per frame of the generative rivals."""
 REFINED = "NSDE, refined"
@@ -53,33 +26,18 @@ REFINED_NLL = "NSDE, refined, likelihood loss"
 LIKELIHOOD = Euler(flow_loss="nll")
 
 
-def learning_rate(width: int) -> float:
-    """The rule for every U-ViT: 6e-4 at width 256, less for wider nets."""
-    return round(6e-4 * (256 / width) ** 0.5, 6)
-
-
-TRAIN = TrainConfig(
-    steps=6_000, batch_size=256, lr=learning_rate(NET.width), ema=0.998, weight_decay=1e-2, precision="bf16"
-)
-
-
 def autoencoder() -> Experiment:
     """Frames of colliding objects as 4 × 8 × 8 latents, and back."""
-    model = AutoencoderConfig(net=ConvConfig(down=8, latent=4, width=32, blocks=1))
-    train = TrainConfig(steps=8_000, batch_size=128, lr=1e-3, ema=0.998, precision="tf32")
-    return Experiment(name="collisions-autoencoder", task=FramesConfig(num_frames=96_000), model=model, train=train)
+    task = FramesConfig(num_frames=96_000)
+    return Experiment(
+        name="collisions-autoencoder", task=task, model=defaults.AUTOENCODER, train=defaults.AUTOENCODER_TRAIN
+    )
 
 
 def neural_sde() -> Experiment:
-    """One step per frame from start states, flow and diffusion by one trunk: one pass per frame.
-
-    States between frames are not learned, so nothing is owed to a score: a denoiser would only take from the trunk.
-    """
-    sampler = Sampler(diffusion=SHARE_OF_NOISE)
-    model = NeuralSDEConfig(net=NET, history=CONTEXT, shared=True, tau="start", noise=NOISE, sampler=sampler)
-    model = replace(model, denoiser=None)
+    """One step per frame from start states, flow and diffusion by one trunk: one pass per frame."""
     task = VideoConfig(context=CONTEXT, num_clips=512)
-    return Experiment(name="collisions", task=task, model=model, train=TRAIN)
+    return Experiment(name="collisions", task=task, model=defaults.latent_sde(), train=TRAIN)
 
 
 def refined() -> Experiment:
@@ -113,8 +71,7 @@ def _changed(run: Experiment, **settings: Any) -> Experiment:
 
 def with_refiner(run: Experiment) -> Experiment:
     """A run whose model learns a refiner too."""
-    law = Refined(flow_loss=run.model.law.flow_loss, weight=REFINER_WEIGHT)
-    return _changed(run, law=law, sampler=Sampler(refine_noise=OPEN_NOISE))
+    return replace(run, model=defaults.with_refiner(run.model))  # type: ignore[arg-type]
 
 
 def _with_rivals(
@@ -244,7 +201,8 @@ def large_comparison() -> dict[str, Experiment]:
     """The method and its rivals on larger frames."""
     variants = {"NSDE": (*passes(2), QUIET, LOUD), REFINED: (MORE, OPEN, SINGLE), "regression": ()}
     rows = _with_rivals(large(), variants, passes(1, 2, 20))
-    return rows | {REFINED_NLL: with_refiner(_changed(rows["NSDE"], law=LIKELIHOOD))}
+    law = replace(rows[REFINED].model.law, flow_loss="nll")  # type: ignore[attr-defined]
+    return rows | {REFINED_NLL: _changed(rows[REFINED], law=law)}
 
 
 # The scaling law
@@ -282,15 +240,11 @@ def people_autoencoder() -> Experiment:
 
 
 def people() -> Experiment:
-    """Weizmann and KTH, 64 × 64, 4 → 16 frames of persons that were not seen. The paper, on all of KTH: PSNR 27.55.
-
-    Most of a picture stays as it is: the likelihood weighs errors by how little is unknown, the squared error sees few.
-    """
-    run = _changed(neural_sde(), law=LIKELIHOOD)
+    """Weizmann and KTH, 64 × 64, 4 → 16 frames of persons that were not seen. The paper, on all of KTH: PSNR 27.55."""
     task = VideoConfig(
         clips=PEOPLE, context=CONTEXT, autoencoder="runs/people-autoencoder/model", num_clips=512, variants=(LONG,)
     )
-    return replace(run, name="people", task=task, train=replace(TRAIN, steps=10_000))
+    return Experiment(name="people", task=task, model=defaults.real_sde(), train=defaults.REAL_TRAIN)
 
 
 def people_comparison() -> dict[str, Experiment]:

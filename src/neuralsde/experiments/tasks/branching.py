@@ -14,18 +14,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from neuralsde.config.tasks import BranchingConfig
-from neuralsde.config import BranchingConfig, Sampler
 from neuralsde.data.trajectories import Trajectories
-from neuralsde.metrics.trajectory import crossing, distance_to_segments, shares
-from neuralsde.models.sequence import SequenceModel
-from neuralsde.sde.config import Sampler
-from neuralsde.config import Sampler
 from neuralsde.experiments.config import BranchingConfig
 from neuralsde.experiments.task import Scores, Task
 from neuralsde.metrics.trajectory import crossing, distance_to_segments, shares
+from neuralsde.models.sequence import SequenceModel
 from neuralsde.plots.paths import PathPanel, path_grid
-from neuralsde.sequence import SequenceModel
+from neuralsde.sde.config import Sampler
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,28 +15,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralsde.config.tasks import KnownSDEConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.data.transition import Transition
+from neuralsde.experiments.config import KnownSDEConfig
+from neuralsde.experiments.task import Scores, Task
+from neuralsde.experiments.tasks.systems import SYSTEMS, System
 from neuralsde.metrics.forecast import energy_distance, interval_coverage, mean_ci, wasserstein_1d
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.laws.moments import propagate
 from neuralsde.solvers.gaussian import log_density
-from neuralsde.tasks.systems import SYSTEMS, System
-from neuralsde.config import Sampler
-from neuralsde.experiments.config import KnownSDEConfig
-from neuralsde.experiments.task import Scores, Task
-from neuralsde.experiments.tasks.systems import SYSTEMS, System
-from neuralsde.metrics.forecast import energy_distance, interval_coverage, mean_ci, wasserstein_1d
-from neuralsde.moments import log_density, propagate
-from neuralsde.sequence import SequenceModel, Transition
-from neuralsde.trajectories import Trajectories
-from neuralsde.config import KnownSDEConfig, Sampler
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.metrics.forecast import energy_distance, interval_coverage, mean_ci, wasserstein_1d
-from neuralsde.moments import log_density, propagate
-from neuralsde.sequence import SequenceModel, Transition
-from neuralsde.tasks.systems import SYSTEMS, System
 
 HELD_OUT = 1_000_000
 """Offset of the seeds of held-out paths."""

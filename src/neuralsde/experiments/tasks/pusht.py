@@ -15,18 +15,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from neuralsde.data.demonstrations import Demonstrations
-from neuralsde.data.imitation import read_demonstrations
+from neuralsde.data.robots.demonstrations import Demonstrations
+from neuralsde.data.robots.read import read_demonstrations
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.config import PushTConfig, Variant
 from neuralsde.experiments.pusht.images import demonstration_images
 from neuralsde.experiments.pusht.rollout import Conditions, Rollout, roll_out
 from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind, mirrored, observe, with_images
 from neuralsde.experiments.task import Scores, Task
 from neuralsde.metrics.imitation import summary
-from neuralsde.policy import SDEPolicy, action_paths
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.policy.controller import SDEPolicy, action_paths
 from neuralsde.records import RunError
-from neuralsde.sequence import SequenceModel
-from neuralsde.trajectories import Trajectories
 
 DT = 0.1
 """Time between the instants of the demonstrations."""

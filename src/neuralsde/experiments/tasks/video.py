@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from neuralsde.config import FramesConfig, VideoConfig
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.task import Scores, Task
-from neuralsde.sequence import SequenceModel
+from neuralsde.experiments.video_config import FramesConfig, VideoConfig
+from neuralsde.models.sequence import SequenceModel
 from neuralsde.tasks import frames, video
-from neuralsde.trajectories import Trajectories
-from neuralsde.video_model import save_video_model
+from neuralsde.video.model import save_video_model
 
 
 class FramesTask(Task[FramesConfig]):

@@ -17,67 +17,69 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from neuralsde.autoencoder import Autoencoder
 from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.data.videos.report import BadVideo
 from neuralsde.files import replacing
 from neuralsde.models.build import load
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.sde.config import Sampler
-from neuralsde.tasks.clips import device
-from neuralsde.tasks.video import predict
+from neuralsde.video.autoencoder import Autoencoder
+from neuralsde.video.clips import NEAR, Clip
+from neuralsde.video.files import write_video
+from neuralsde.video.pictures import film_in_true_time, save_picture, strip_over_time
+from neuralsde.video.predict import device, predict
 
 FORMAT = 1
 RECORD, AUTOENCODER = "video.json", "autoencoder"
-NEAR = 0.25
-"""How far a given frame may be from its time, in steps: as far as in training. Between frames farther away it is blended."""
 WIDEST = 1.5
-"""Time between the two frames that are blended, in steps."""
+"""Time between two frames that are blended where none is near, in steps."""
+SUFFIXES = (".mp4", ".gif", ".png", ".npz")
+"""Of files with futures."""
 
 
-@dataclass(frozen=True)
-class Footage:
-    """Frames of a clip in the form that a model takes."""
-
-    name: str
-    frames: UInt8[Tensor, "T C H W"]
-    times: np.ndarray
-    """(T,) seconds."""
-
-    @property
-    def since(self) -> np.ndarray:
-        """(T,) seconds from its beginning."""
-        return self.times - self.times[0]
-
-    def nearest(self, time: float) -> int:
-        """The frame nearest to a time from its beginning."""
-        return int(np.abs(self.since - time).argmin())
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Futures:
     """What may come after a clip; times are seconds after the last frame that was given."""
 
     given: UInt8[Tensor, "K C H W"]
-    given_times: np.ndarray
-    """(K,), the last of them 0."""
+    given_times: Float[np.ndarray, " K"]
+    """The last of them is 0."""
     frames: UInt8[Tensor, "P T C H W"]
-    times: np.ndarray
-    """(T,)"""
+    times: Float[np.ndarray, " T"]
+    truth: UInt8[Tensor, "T C H W"] | None = None
+    """What really followed, where it is known."""
 
     @property
-    def all_times(self) -> np.ndarray:
-        """(K + T,): given frames, then futures."""
+    def all_times(self) -> Float[np.ndarray, " _"]:
+        """Of given frames, then of futures."""
         return np.concatenate([self.given_times, self.times])
 
-    def clips(self, truth: UInt8[Tensor, "T C H W"] | None = None) -> dict[str, np.ndarray]:
+    def clips(self) -> dict[str, np.ndarray]:
         """What to show: the truth, if it is known, and each future, (K + T, C, H, W) with the given frames before."""
-        shown = {} if truth is None else {"truth": truth}
+        shown = {} if self.truth is None else {"truth": self.truth}
         shown |= {f"future {k + 1}": future for k, future in enumerate(self.frames)}
         return {name: torch.cat([self.given, clip]).numpy() for name, clip in shown.items()}
+
+    def save(self, path: str | os.PathLike[str], *, fps: float, speed: float = 1.0) -> Path:
+        """Write a film (.mp4, .gif) or strip (.png) of the given frames and all futures after them, or arrays (.npz).
+
+        `fps` are frames of the futures per second; a film plays at `speed`, 0.25 is slow motion.
+        """
+        output, num_given = Path(path), len(self.given)
+        if output.suffix.lower() not in SUFFIXES:
+            raise ValueError(f"`output` must end in {', '.join(SUFFIXES)} for videos. Got {output}.")
+        if output.suffix.lower() == ".npz":
+            arrays = {"frames": self.frames.numpy(), "times": self.times}
+            arrays |= {"given": self.given.numpy(), "given_times": self.given_times}
+            np.savez_compressed(output, **arrays)  # type: ignore[arg-type]
+        elif output.suffix.lower() == ".png":
+            save_picture(strip_over_time(self.clips(), self.all_times, num_given), output)
+        else:
+            write_video(film_in_true_time(self.clips(), self.all_times, num_given, fps), output, fps=fps * speed)
+        return output
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,13 @@ class VideoModel:
         """Whether it learned no states between frames: those are then read from cubics through its latents."""
         return getattr(self.model, "balance", 0.0) == 0.0
 
-    def read(self, clip: str | os.PathLike[str]) -> Footage:
+    def read(self, video: str | os.PathLike[str]) -> Clip:
         """The frames of a video file, made as those of the training were."""
         try:
-            video = read_video(Path(clip), replace(self.settings, min_frames=1, every=1))
+            found = read_video(Path(video), replace(self.settings, min_frames=1, every=1))
         except BadVideo as error:
             raise ValueError(f"{error}. Give a video that plays, of {self.need}.") from None
-        return Footage(Path(clip).name, torch.from_numpy(video.frames), video.times)
+        return Clip(Path(video).name, found.frames, found.times)
 
     @property
     def need(self) -> str:
@@ -126,7 +128,7 @@ class VideoModel:
 
     def futures(
         self,
-        clip: Footage,
+        clip: Clip,
         *,
         num_frames: int = 16,
         fps: float | None = None,
@@ -143,7 +145,8 @@ class VideoModel:
             fps: frames per second of the futures, any number; None: as in training. Between the frames of the training the SDE is
                 drawn from, if it learned states there (`tau`), or else a smooth path through the frames that it draws.
             num_paths: futures.
-            at: time in the clip of the last given frame, seconds from its beginning; None: the end of the clip.
+            at: time in the clip of the last given frame, seconds from its beginning; None: the end of the clip. What follows it
+                in the clip is the truth of the futures, where it goes on so long.
             sampler: replaces that of the model.
             seed: of the futures.
         """
@@ -168,9 +171,17 @@ class VideoModel:
             seed=seed,
             smooth=self.knows_only_frames and not on_grid,
         )
-        return Futures(given, before, (255 * images[0]).round().byte().cpu(), after)
+        frames = (255 * images[0]).round().byte().cpu()
+        return Futures(given, before, frames, after, None if at is None else self._truth(clip, at, after))
 
-    def given(self, clip: Footage, at: float | None = None) -> UInt8[Tensor, "K C H W"]:
+    def _truth(self, clip: Clip, at: float, times: Float[np.ndarray, " T"]) -> UInt8[Tensor, "T C H W"] | None:
+        """Frames of the clip nearest to times after `at`; None unless it goes on so long."""
+        now = clip.since[clip.nearest(at)]
+        if now + times[-1] > clip.since[-1] + 0.5 * self.step:
+            return None
+        return torch.from_numpy(clip.frames[[clip.nearest(now + t) for t in times]])
+
+    def given(self, clip: Clip, at: float | None = None) -> UInt8[Tensor, "K C H W"]:
         """The last frames of a clip up to a time, one step of the training apart."""
         if tuple(clip.frames.shape[1:]) != self.settings.shape:
             raise ValueError(
@@ -187,9 +198,9 @@ class VideoModel:
                 f"{clip.name} is too short: {last + 1} frame(s), {since[last]:.3g} s{'' if at is None else f' up to {at:g} s'}. "
                 f"Give a clip with {self.need}."
             )
-        return torch.stack([self._frame_at(clip, t) for t in wanted])
+        return torch.from_numpy(np.stack([self._frame_at(clip, t) for t in wanted]))
 
-    def _frame_at(self, clip: Footage, time: float) -> Tensor:
+    def _frame_at(self, clip: Clip, time: float) -> UInt8[np.ndarray, "C H W"]:
         """The frame nearest to a time, or where none is near the two around it, blended."""
         since, near = clip.since, clip.nearest(time)
         if abs(since[near] - time) <= NEAR * self.step:
@@ -201,7 +212,8 @@ class VideoModel:
                 f"{clip.name} has {1 / gap:.3g} frames per second at {time:.3g} s, too few. Give a clip with {self.need}."
             )
         share = float((time - since[left]) / gap)
-        return ((1 - share) * clip.frames[left].float() + share * clip.frames[right].float()).round().byte()
+        before, after = clip.frames[[left, right]].astype(np.float32)
+        return ((1 - share) * before + share * after).round().astype(np.uint8)
 
 
 def save_video_model(
@@ -249,12 +261,10 @@ def load_video_model(folder: str | os.PathLike[str]) -> VideoModel:
     if place is None:
         raise ValueError(f"{folder} holds no model of videos: there is no {RECORD}. Give the run folder of `nsde fit`.")
     record = _read_record(place / RECORD)
-    model, autoencoder = load(place), load(place / AUTOENCODER)
-    if not isinstance(autoencoder, Autoencoder):
-        raise ValueError(f"{place / AUTOENCODER} holds a {autoencoder.kind}, not an Autoencoder. Save the model again.")
+    model, autoencoder = load(place), load_autoencoder(place / AUTOENCODER)
     try:
         settings = FrameSettings.from_dict(record["frames"])
-        whole = VideoModel(model.to(device()).eval(), autoencoder.to(device()).eval(), settings)
+        whole = VideoModel(model.to(device()).eval(), autoencoder.to(device()), settings)
         differs = abs(record["fps"] * whole.step - 1) > 1e-3 or record["context"] != whole.context
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"{place / RECORD} is damaged ({error}). Save the model again.") from None
@@ -262,6 +272,21 @@ def load_video_model(folder: str | os.PathLike[str]) -> VideoModel:
     if wrong:
         raise ValueError(f"{place / RECORD} does not fit its models: {wrong}. Save the model again.")
     return whole
+
+
+def load_autoencoder(folder: str | os.PathLike[str]) -> Autoencoder:
+    """The frozen autoencoder in a folder of `save_pretrained`, of a run, or of a model of videos."""
+    found = load(autoencoder_folder(folder))
+    if not isinstance(found, Autoencoder):
+        raise ValueError(f"{folder} holds a {found.kind}, not an Autoencoder. Train one, or name another folder.")
+    return found.eval()
+
+
+def autoencoder_folder(folder: str | os.PathLike[str]) -> Path:
+    """Where the autoencoder lies in such a folder."""
+    place = Path(folder)
+    inner = [place / "model" / "autoencoder", place / "autoencoder" / "model", place / "autoencoder", place / "model"]
+    return next((where for where in inner if (where / "config.json").is_file()), place)
 
 
 def video_folder(folder: str | os.PathLike[str]) -> Path | None:

@@ -8,14 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from neuralsde.autoencoder import Autoencoder
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.config import TinyConfig
-from neuralsde.trajectories import Trajectories
-from neuralsde.video.autoencoder_config import AutoencoderConfig
-from neuralsde.config import AutoencoderConfig, TinyConfig
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.models import build
+from neuralsde.video.autoencoder import Autoencoder
+from neuralsde.video.config import AutoencoderConfig
 
 FILES = {"encoder": "taef2_encoder.pth", "decoder": "taef2_decoder.pth"}
 

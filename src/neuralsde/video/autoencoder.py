@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.config import Sampling
 from neuralsde.models.evaluation import evaluated
@@ -24,8 +25,7 @@ from neuralsde.nets.convolutional import Decoder, Encoder, sampled
 from neuralsde.nets.tiny import TinyDecoder, TinyEncoder
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
-from neuralsde.trajectories import Transitions
-from neuralsde.video.autoencoder_config import AutoencoderConfig
+from neuralsde.video.config import AutoencoderConfig
 
 BATCH = 512
 """Frames at once in `encode` and `decode` on a GPU."""

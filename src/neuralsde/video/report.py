@@ -11,17 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.cli.fit_video import VideoPlan
-from neuralsde.cli.video_films import Film, Films, Window, longest, windows
 from neuralsde.data.videos.shards import VideoShards
-from neuralsde.loss_table import losses
 from neuralsde.metrics.forecast import mean_ci
+from neuralsde.metrics.video import quality
 from neuralsde.records import RunError
-from neuralsde.tasks.clips import quality, shown
-from neuralsde.tasks.video import encode_clips, predict
-from neuralsde.video_model import Futures, VideoModel
-from neuralsde.video_pictures import film_in_true_time, save_picture, strip_over_time
-from neuralsde.videos import FASTEST, write_video
+from neuralsde.training.run_folder import losses
+from neuralsde.video.clips import Clip, Split, cut_clips, longest_clip
+from neuralsde.video.config import VideoPlan
+from neuralsde.video.files import FASTEST, write_video
+from neuralsde.video.model import Futures, VideoModel
+from neuralsde.video.pictures import film_in_true_time, save_picture, strip_over_time
+from neuralsde.video.predict import ClipBatch
+from neuralsde.video.predict import draw as draw_latents
 
 NUM_CLIPS, FUTURE = 64, 12
 """Clips that are scored at most, and frames of each that are predicted at most."""
@@ -38,7 +39,7 @@ class Scored:
     """Scores as plain numbers, and the clips they are of."""
 
     values: dict[str, Any]
-    clips: list[Window]
+    clips: list[Clip]
     futures: Tensor | None
     """(clips, paths, frames, C, H, W) bytes; only of those that are shown."""
     why_not: str = ""
@@ -67,51 +68,40 @@ class Scored:
         return f"{self.values[key]:.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
 
 
-def score(video: VideoModel, films: list[Film]) -> Scored:
+def score(video: VideoModel, held_out: list[Clip]) -> Scored:
     """PSNR and SSIM of predicted frames beside a copy of the last given frame and what the decoder draws of the truth."""
-    if not films:
+    if not held_out:
         return Scored({}, [], None, "Nothing was held out: how good the model is was not measured.")
     context = video.context
-    length = min(context + FUTURE, longest(films, video.step))
+    length = min(context + FUTURE, longest_clip(held_out, video.step))
     if length <= context:
         return Scored({}, [], None, f"No held-out video has {context} + 1 frames in a row: nothing was scored.")
-    clips = windows(films, video.step, length, NUM_CLIPS)
+    clips = cut_clips(held_out, video.step, length, NUM_CLIPS)
     found: dict[str, list[Tensor]] = {}
     images = []
     for first in range(0, len(clips), AT_ONCE):
         some = clips[first : first + AT_ONCE]
-        frames = torch.stack([clip.frames for clip in some])
-        times = torch.from_numpy(np.stack([clip.times for clip in some]))
-        more: dict[str, Any] = {"context": context, "num_paths": NUM_PATHS, "seed": first}
+        frames, times = (torch.from_numpy(np.stack([getattr(clip, n) for clip in some])) for n in ("frames", "times"))
+        truth = ClipBatch.of(video.autoencoder, frames, times, context)
         try:
-            drawn, _ = predict(video.model, video.autoencoder, frames, times, **more)
+            paths = draw_latents(video.model, truth.given, truth.times, num_paths=NUM_PATHS, seed=first)
         except RunError as error:  # the model is trained and saved: the report says what it cannot do
             return Scored({}, [], None, f"Nothing was scored: {error}")
+        drawn = truth.decode(paths[:, :, 1:])
         images.append((255 * drawn).round().byte().cpu())
-        for prefix, future in _rivals(video, frames, drawn[:, 0]).items():
-            for name, values in quality(future, shown(frames[:, context:]).to(future.device))[1].items():
+        futures = {"": drawn[:, 0], "copy: ": truth.copy, "decoder: ": truth.decode(truth.latents)}
+        for prefix, future in futures.items():
+            for name, values in quality(future, truth.future)[1].items():
                 found.setdefault(f"{prefix}{name}", []).append(values.mean(1))
-    groups = torch.tensor([clip.film for clip in clips])
-    scores: dict[str, Any] = {"num_clips": len(clips), "num_videos": len(groups.unique())}
+    numbers = {name: k for k, name in enumerate(dict.fromkeys(clip.name for clip in clips))}
+    groups = torch.tensor([numbers[clip.name] for clip in clips])
+    scores: dict[str, Any] = {"num_clips": len(clips), "num_videos": len(numbers)}
     scores |= {"context": context, "future": length - context, "network_passes": sum(video.model.nfe.values())}
     for name, parts in found.items():
         mean = mean_ci(torch.cat(parts), groups)
         scores |= {name: mean["mean"], f"{name}_half_width": mean["ci95"]}
     few = sorted({k * len(clips) // NUM_SHOWN for k in range(NUM_SHOWN)})
     return Scored(scores, [clips[k] for k in few], torch.cat(images)[few])
-
-
-def _rivals(video: VideoModel, frames: Tensor, images: Tensor) -> dict[str, Tensor]:
-    """The futures that are scored."""
-    context, num = video.context, frames.shape[1] - video.context
-    known = shown(frames[:, context - 1]).to(images.device)
-    latents = encode_clips(video.autoencoder, frames[:, context - 1 :])
-    copy = known[:, None].expand(-1, num, *known.shape[1:])
-    return {
-        "": images,
-        "copy: ": copy,
-        "decoder: ": video.autoencoder.decode_after(latents[:, 1:], known, latents[:, 0]),
-    }
 
 
 def draw(scored: Scored, video: VideoModel, folder: Path) -> list[str]:
@@ -121,9 +111,9 @@ def draw(scored: Scored, video: VideoModel, folder: Path) -> list[str]:
     times = video.step * (np.arange(len(scored.clips[0].frames)) - video.context + 1)
     clips: dict[str, np.ndarray] = {}
     for k, (clip, futures) in enumerate(zip(scored.clips, scored.futures), start=1):
-        given, truth = clip.frames.tensor_split([video.context])
-        shown_clips = Futures(given, times[: video.context], futures, times[video.context :]).clips(truth)
-        clips |= {f"clip {k}: {name}": frames for name, frames in shown_clips.items()}
+        given, truth = torch.from_numpy(clip.frames).tensor_split([video.context])
+        both = Futures(given, times[: video.context], futures, times[video.context :], truth).clips()
+        clips |= {f"clip {k}: {name}": frames for name, frames in both.items()}
     save_picture(strip_over_time(clips, times, video.context), folder / "predictions.png")
     pages = film_in_true_time(clips, times, video.context, video.fps, per_row=1 + NUM_PATHS)
     write_video(pages, folder / "predictions.mp4", fps=min(max(video.fps, 0.1), FASTEST))
@@ -133,21 +123,21 @@ def draw(scored: Scored, video: VideoModel, folder: Path) -> list[str]:
 def write_report(
     folder: Path,
     shards: VideoShards,
-    films: Films,
+    videos: Split,
     plan: VideoPlan,
     video: VideoModel,
     scored: Scored,
     figures: list[str],
-) -> None:
+) -> Path:
     """Write `report.md` into the run folder, beside its metrics.jsonl."""
     source = shards.report.source
     settings, latents = shards.settings, tuple(video.autoencoder.latent_shape)
-    num = {name: sum(len(f.times) for f in part) for name, part in (("train", films.train), ("held", films.held_out))}
+    num, held = (sum(len(video.times) for video in part) for part in (videos.train, videos.held_out))
     lines = [f"# A Neural SDE of the videos in {Path(source).name}", "", "## What was read", ""]
     lines += [f"- {line.strip().removeprefix('- ')}" for line in str(shards.report).splitlines()]
-    lines += [f"- {note}" for note in films.notes]
-    lines += [f"- learned from: {len(films.train)} video(s), {num['train']:,} frames"]
-    lines += [f"- held out: {films.words}, {num['held']:,} frames"] if films.held_out else []
+    lines += [f"- {note}" for note in videos.notes]
+    lines += [f"- learned from: {len(videos.train)} video(s), {num:,} frames"]
+    lines += [f"- held out: {videos.words}, {held:,} frames"] if videos.held_out else []
     lines += ["", "## The model", ""]
     size = "×".join(map(str, settings.shape))
     lines += [f"- frames: {size} ({settings.fit}), {video.fps:.4g} per second; {video.context} are given"]
@@ -171,6 +161,7 @@ def write_report(
         "",
     ]
     (folder / "report.md").write_text("\n".join(lines), encoding="utf-8")
+    return folder / "report.md"
 
 
 def _weights(model: torch.nn.Module) -> str:
