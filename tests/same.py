@@ -73,8 +73,8 @@ def settings_of(case):
     """The settings of a model, as this tree reads what the first release wrote."""
     from importlib import import_module
 
+    from neuralsde.formats import current
     from neuralsde.models.config import ModelConfig
-    from neuralsde.models.formats import current
     from neuralsde.models.saving import SETTINGS
     from neuralsde.records import from_dict
 

@@ -12,12 +12,12 @@ from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.experiments.run import run
+from neuralsde.experiments.tasks import clips, video
 from neuralsde.experiments.video_config import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
 from neuralsde.metrics.video import quality
 from neuralsde.models.build import load
 from neuralsde.nets.config import ConvConfig, MLPConfig, UViTConfig
 from neuralsde.sde.config import Deterministic, NeuralSDEConfig
-from neuralsde.tasks import clips, video
 from neuralsde.training.config import TrainConfig
 from neuralsde.video.predict import cubic, encode_clips, predict, shown, straight
 

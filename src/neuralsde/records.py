@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
+from neuralsde.formats import current
+
 T = TypeVar("T")
 
 
@@ -159,11 +161,11 @@ def save_yaml(config: Any, path: Path) -> None:
 
 
 def load_yaml(cls: type[T], path: Path) -> T:
-    """Read the record written by `save_yaml`."""
+    """Read the record written by `save_yaml`, by an earlier version too."""
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"There is no config file {path}. A run folder holds one as config.yaml.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}.") from None
-    return from_dict(cls, values)
+    return from_dict(cls, current(values))

@@ -26,7 +26,7 @@ def scheduler(config: DDIMConfig, num_steps: int, limit: float) -> Any:
         from diffusers import DDIMScheduler
     except ImportError:
         raise ValueError("DDIM needs diffusers: pip install 'neuralsde[baselines]'.") from None
-    made = DDIMScheduler(
+    made: Any = DDIMScheduler(
         num_train_timesteps=config.num_train_timesteps,
         beta_schedule=config.beta_schedule,
         prediction_type=config.prediction,

@@ -65,7 +65,7 @@ def sample_video(command: Sample, clip: Path, folder: Path) -> None:
         seed=command.seed,
     )
     drawn.save(output, fps=fps, speed=options.speed)
-    passes = ", ".join(f"{name} {n}" for name, n in video.model.nfe.items())
+    passes = ", ".join(f"{name} {n}" for name, n in drawn.nfe.items())
     print(
         f"Wrote {num_paths} futures of {given.name}, {options.frames} frames at {fps:.4g} per second after {video.context} given "
         f"ones, to {output} (network passes per future: {passes})."

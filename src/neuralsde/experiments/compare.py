@@ -22,6 +22,7 @@ from neuralsde.experiments.recipes.registry import rows_of
 from neuralsde.experiments.result_tables import TABLES
 from neuralsde.experiments.run import run
 from neuralsde.files import writable_folder
+from neuralsde.formats import current
 from neuralsde.metrics.forecast import student_t
 from neuralsde.records import from_dict, to_dict, with_settings
 from neuralsde.training.run_folder import provenance, write_results
@@ -75,7 +76,9 @@ def compare(
         for label, row in rows.items():
             experiment = replace(row, train=replace(row.train, seed=seed, progress=False))
             if fresh or not any(
-                r["label"] == label and r["seed"] == seed and from_dict(Experiment, r["experiment"]) == experiment
+                r["label"] == label
+                and r["seed"] == seed
+                and from_dict(Experiment, current(r["experiment"])) == experiment
                 for r in runs
             ):
                 jobs.append((label, experiment, None if runs_in is None else str(runs_in / folder_name(label, seed))))

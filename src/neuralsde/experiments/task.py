@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
+    from neuralsde.data.trajectories import Trajectories
     from neuralsde.models.sequence import SequenceModel
 
 

@@ -41,7 +41,7 @@ class ClipsConfig:
 class FramesConfig(TaskConfig):
     """Single frames of clips, for an autoencoder."""
 
-    builds: ClassVar[str] = "neuralsde.experiments.tasks.video:FramesTask"
+    builds: ClassVar[str] = "neuralsde.experiments.tasks.frames:FramesTask"
 
     clips: ClipsConfig = field(default_factory=ClipsConfig)
     """Where they come from."""

@@ -25,13 +25,13 @@ from neuralsde.models.build import build
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import HistoryConfig
 from neuralsde.records import RunError, to_dict
-from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.sde.config import Euler, Moments, NeuralSDEConfig
 from neuralsde.sde.laws.moments import MAX_DIMENSIONS
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import provenance, write_results
 
-MODEL = NeuralSDEConfig(transition="moments")
+MODEL = NeuralSDEConfig(law=Moments())
 """The default model of a table: tables have wide and uneven gaps."""
 PASSES, MIN_STEPS = 100, 200
 """How often each transition is seen where it was not said how long to train, and the fewest steps."""
@@ -92,9 +92,9 @@ def fit_table(
     if all(f.low == f.high for f in summary.features):
         raise ValueError(f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.")
     known, later, words = _hold_out(table, holdout, train.seed)
-    if model.transition == "moments" and len(table.columns) > MAX_DIMENSIONS:
-        say(f"{len(table.columns)} features are too many for transition='moments': the Euler density it is.\n")
-        model = dataclasses.replace(model, transition="euler")
+    if isinstance(model.law, Moments) and len(table.columns) > MAX_DIMENSIONS:
+        say(f"{len(table.columns)} features are too many for `law=Moments()`: Euler() is used.\n")
+        model = dataclasses.replace(model, law=Euler())
     learned = _build(_with_encoder(model, encoder), known, later, lag, train.seed)
     config = training_settings(known, train, steps)
     folder = None if folder is None else writable_folder(folder)
@@ -109,7 +109,7 @@ def fit_table(
     fitted = FittedTable(learned, series, folder, table=table, description=summary, held_out=held_out)
     if folder is not None:
         (folder / "report.md").write_text(fitted.report, encoding="utf-8")
-        record = {"model": learned.settings(), "train": to_dict(config), "table": table.report.to_dict()}
+        record = {"model": to_dict(learned.config), "train": to_dict(config), "table": table.report.to_dict()}
         scores = None if held_out is None else held_out.values
         write_results(folder / "results.json", {**record, "data": summary.to_dict(), **provenance(), "scores": scores})
     return fitted
@@ -157,19 +157,11 @@ def _build(config: NeuralSDEConfig, known: Table, held_out: Table | None, lag: L
 
 
 def refuse_unread(config: NeuralSDEConfig) -> None:
-    """Settings of losses that the training does not have."""
-    log = not config.by_likelihood and config.flow_loss == "log"
-    options = {
-        "flow_loss": (not config.by_likelihood, 'transition="euler"'),
-        "delta": (log, 'transition="euler", flow_loss="log"'),
-        "diffusion_loss": (config.transition == "euler", 'transition="euler"'),
-        "interpolation": (config.start_probability < 1, 'tau="uniform"'),
-    }
-    for name, (read, remedy) in options.items():
-        if not read and getattr(config, name) != getattr(NeuralSDEConfig(), name):
-            settings = f'transition="{config.transition}", tau="{config.tau}"'
-            settings += f', flow_loss="{config.flow_loss}"' if name == "delta" else ""
-            raise ValueError(f"`{name}`: nothing reads it with `{settings}`. Leave it out, or give `{remedy}`.")
+    """A setting that this training does not read must not seem to do something."""
+    if config.start_probability == 1 and config.interpolation != "linear":
+        raise ValueError(
+            f'`interpolation`: nothing reads it with `tau="{config.tau}"`. Leave it out, or give `tau="uniform"`.'
+        )
 
 
 def _hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table | None, str]:

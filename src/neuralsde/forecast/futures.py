@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from neuralsde.data.trajectories import Trajectories
+from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.sde.config import Sampler
 
 SAME = 1e-6
 """Share of a training step by which stamps that mean the same time may differ."""
@@ -39,6 +39,8 @@ class Forecasts:
     truth: Float[Tensor, "B T *S"]
     mask: Bool[Tensor, "B T *S"]
     """Where the truth was observed: forecasts with fewer than T times are padded."""
+    nfe: dict[str, int] = field(default_factory=dict)
+    """Network passes per sample, by net."""
 
     @property
     def lead(self) -> Float[Tensor, "B T"]:
@@ -54,7 +56,7 @@ def forecasts(
     num_times: int = 20,
     num_paths: int = 200,
     origins_per_path: int = 1,
-    sampler: Sampler | None = None,
+    sampler: Sampling | None = None,
     seed: int = 0,
     batch_size: int = 32,
     hold_context: bool = False,
@@ -101,7 +103,8 @@ def forecasts(
     context = data.context_at(rows if changes else origins.row)
     history = data.states[origins.slots]
     since = times - origins.path_start[:, None]
-    samples = _sample(model, history, since, context, num_paths, sampler, _rng(seed), batch_size)
+    nfe: dict[str, int] = {}
+    samples = _sample(model, history, since, context, num_paths, sampler, _rng(seed), batch_size, nfe)
     if changes:
         samples = _at(samples, offset - 1)
         times = times.gather(1, torch.cat([torch.zeros_like(offset[:, :1]), offset], dim=1))
@@ -115,6 +118,7 @@ def forecasts(
         samples=samples,
         truth=data.states[target],
         mask=seen.clone() if data.observed is None else seen & data.observed[target],
+        nfe=nfe,
     )
 
 
@@ -125,7 +129,7 @@ def futures(
     horizon: float,
     num_times: int = 50,
     num_paths: int = 200,
-    sampler: Sampler | None = None,
+    sampler: Sampling | None = None,
     seed: int = 0,
     batch_size: int = 32,
     plan: Sequence[tuple[Any, Any]] | None = None,
@@ -150,7 +154,9 @@ def futures(
     times = origin[:, None] + horizon * torch.arange(num_times + 1, dtype=torch.float64) / num_times
     context = data.context_at(origins.row)
     history = data.states[origins.slots]
-    draw = partial(_sample, model, num_paths=num_paths, sampler=sampler, rng=_rng(seed), batch_size=batch_size)
+    nfe: dict[str, int] = {}
+    many = {"num_paths": num_paths, "batch_size": batch_size, "nfe": nfe}
+    draw = partial(_sample, model, sampler=sampler, rng=_rng(seed), **many)  # type: ignore[arg-type]
     if planned is None or context is None:
         samples = draw(history, times - origins.path_start[:, None], context)
     else:
@@ -165,6 +171,7 @@ def futures(
         samples=samples,
         truth=unknown,
         mask=torch.zeros_like(unknown, dtype=torch.bool),
+        nfe=nfe,
     )
 
 
@@ -334,15 +341,17 @@ def _sample(
     times: Float[Tensor, "B K"],
     context: Tensor | None,
     num_paths: int,
-    sampler: Sampler | None,
+    sampler: Sampling | None,
     rng: torch.Generator,
     batch_size: int,
+    nfe: dict[str, int],
 ) -> Float[Tensor, "B N T *S"]:
-    """Samples at all but the first of `times`."""
+    """Samples at all but the first of `times`; the passes of a path are noted in `nfe`."""
     how = sampler or model.forecast_sampler
     parts = []
     for rows in torch.arange(len(history)).split(batch_size):
         held = None if context is None else context[rows]
-        drawn = model.sample(history[rows], times[rows], context=held, num_paths=num_paths, sampler=how, rng=rng)
-        parts.append(drawn[:, :, 1:].cpu())
+        drawn = model.draw(history[rows], times[rows], context=held, num_paths=num_paths, sampler=how, rng=rng)
+        nfe.update(drawn.nfe)
+        parts.append(drawn.paths[:, :, 1:].cpu())
     return torch.cat(parts)

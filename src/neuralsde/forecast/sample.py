@@ -20,7 +20,8 @@ from neuralsde.data.tables.series import Series
 from neuralsde.data.tables.time_axis import TimeAxis
 from neuralsde.forecast.futures import futures
 from neuralsde.forecast.table_model import AnyModel, TableModel
-from neuralsde.sde.config import Sampler
+from neuralsde.models.config import Sampling
+from neuralsde.records import with_settings
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def sample_state(
     values = np.ravel(start)
     whole = len(values) == slots * math.prod(shape)
     times = np.linspace(0.0, stop, num_times)
-    paths = own.sample(
+    drawn = own.draw(
         values.reshape(1, slots, *shape) if whole else values,
         times,
         context=[list(start_context)] if len(start_context) else None,
@@ -106,7 +107,7 @@ def sample_state(
     )
     names = tuple(f"x{k}" for k in range(math.prod(shape))) if series is None else series.columns
     axis, first = _first_time(start_time, series)
-    return _written(SampledPaths(None, times[None] + first, paths.cpu().numpy(), names, axis, dict(own.nfe)), output)
+    return _written(SampledPaths(None, times[None] + first, drawn.paths.cpu().numpy(), names, axis, drawn.nfe), output)
 
 
 def sample_table(
@@ -139,7 +140,7 @@ def sample_table(
     times = torch.cat([made.origin[:, None], made.times], dim=1).numpy()
     axis = table.time if table.time.kind == "dates" else None
     ids = [table.ids[k] for k in made.path.tolist()]
-    return _written(SampledPaths(ids, times, paths, table.columns, axis, dict(own.nfe)), output)
+    return _written(SampledPaths(ids, times, paths, table.columns, axis, made.nfe), output)
 
 
 def _check(output: str | os.PathLike[str] | None, stop: float, num_times: int) -> None:
@@ -151,9 +152,8 @@ def _check(output: str | os.PathLike[str] | None, stop: float, num_times: int) -
         raise ValueError(f"`num_times` must be at least 2. Got {num_times}.")
 
 
-def _sampler(usual: Sampler, substeps: int | None, pull: float | None) -> Sampler:
-    changes: dict[str, Any] = {k: v for k, v in (("substeps", substeps), ("pull", pull)) if v is not None}
-    return dataclasses.replace(usual, **changes)
+def _sampler(usual: Sampling, substeps: int | None, pull: float | None) -> Sampling:
+    return with_settings(usual, {k: v for k, v in (("substeps", substeps), ("pull", pull)) if v is not None})
 
 
 def _written(drawn: SampledPaths, output: str | os.PathLike[str] | None) -> SampledPaths:

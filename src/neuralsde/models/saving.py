@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from neuralsde.files import read_tensors, writable_folder
+from neuralsde.formats import FORMAT, RENAMED, current
 from neuralsde.models.config import ModelConfig
-from neuralsde.models.formats import FORMAT, RENAMED, current
 from neuralsde.records import from_dict, to_dict
 
 SETTINGS = ("neuralsde.sde.config", "neuralsde.baselines.config", "neuralsde.video.config")
@@ -78,7 +78,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
     if kind not in kinds:
         raise ValueError(
             f"{folder / 'config.json'} holds a model of the unknown kind {kind!r}. Import the module that defines it first. "
-            f"Known: {', '.join(sorted(k for k, c in kinds.items() if c.builds))}."
+            f"Known: {', '.join(sorted(k for k, c in kinds.items() if getattr(c, 'builds', '')))}."
         )
     tensors = read_tensors(folder / "model.safetensors")
     lag = record["lag"]

@@ -149,6 +149,11 @@ class SequenceModel(nn.Module, ABC):
         """Refuse what this model cannot serve; `gaps` are the times between outputs in reference steps."""
 
     @property
+    def knows_between(self) -> bool:
+        """Whether it learned states between observations, and not only at them."""
+        return False
+
+    @property
     def forecast_sampler(self) -> Any:
         """How observations are forecast from observations."""
         return self.sampler
@@ -231,7 +236,7 @@ class SequenceModel(nn.Module, ABC):
         if chunk is None:
             chunk = max(1, MAX_CHUNK_ELEMENTS // (math.prod(self.scale.shape) * grid.time.shape[1]))
 
-        out, nfe = [], {}
+        out, nfe = [], Counter[str]()
         for first in range(0, len(u), chunk):
             rows = slice(first, first + chunk)
             own = grid if len(grid.time) == 1 else Grid(grid.time[rows], grid.interval[rows], grid.output[rows])

@@ -211,6 +211,10 @@ class NeuralSDE(SequenceModel):
         return 1.0 / sampler.substeps
 
     @property
+    def knows_between(self) -> bool:
+        return self.balance > 0
+
+    @property
     def balance(self) -> float:
         """2 E[τ]: what the drift owes to the interpolation in training."""
         return self._fields().balance

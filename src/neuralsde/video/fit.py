@@ -318,7 +318,7 @@ def _latents(
 def _noise(pairs: Transitions, config: NeuralSDEConfig) -> float:
     """The usual input noise, or less where it would hide how frames differ."""
     some, units = pairs.spread(4_096), Scale(pairs.data.shape)
-    fit_scale(units, some, config.normalise)
+    units.measure(some, config.normalise)
     frames = units.states(torch.cat([some.history, some.next[:, None]], dim=1))
     differences = float(frames.diff(dim=1).square().mean().sqrt())
     assert isinstance(config.noise, float)

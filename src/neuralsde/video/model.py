@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ class Futures:
     times: Float[np.ndarray, " T"]
     truth: UInt8[Tensor, "T C H W"] | None = None
     """What really followed, where it is known."""
+    nfe: Mapping[str, int] = field(default_factory=dict)
+    """Network passes per future, by net."""
 
     @property
     def all_times(self) -> Float[np.ndarray, " _"]:
@@ -108,7 +111,7 @@ class VideoModel:
     @property
     def knows_only_frames(self) -> bool:
         """Whether it learned no states between frames: those are then read from cubics through its latents."""
-        return getattr(self.model, "balance", 0.0) == 0.0
+        return not self.model.knows_between
 
     def read(self, video: str | os.PathLike[str]) -> Clip:
         """The frames of a video file, made as those of the training were."""
@@ -160,7 +163,7 @@ class VideoModel:
         after = np.arange(1, num_frames + 1) / rate
         on_grid = np.allclose(after / self.step, np.round(after / self.step), atol=1e-6)
         times = torch.from_numpy(np.concatenate([before, after]))
-        images, _ = predict(
+        images, drawn = predict(
             self.model,
             self.autoencoder,
             given[None],
@@ -172,7 +175,8 @@ class VideoModel:
             smooth=self.knows_only_frames and not on_grid,
         )
         frames = (255 * images[0]).round().byte().cpu()
-        return Futures(given, before, frames, after, None if at is None else self._truth(clip, at, after))
+        truth = None if at is None else self._truth(clip, at, after)
+        return Futures(given, before, frames, after, truth, drawn.nfe)
 
     def _truth(self, clip: Clip, at: float, times: Float[np.ndarray, " T"]) -> UInt8[Tensor, "T C H W"] | None:
         """Frames of the clip nearest to times after `at`; None unless it goes on so long."""

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from neuralsde.models.sequence import SequenceModel
-from neuralsde.sde.config import Sampler
+from neuralsde.models.config import Sampling
+from neuralsde.models.sequence import Draw, SequenceModel
 from neuralsde.solvers.noise import Noise
 from neuralsde.video.autoencoder import Autoencoder
 
@@ -97,11 +97,11 @@ def predict(
     *,
     context: int,
     num_paths: int = 1,
-    sampler: Sampler | None = None,
+    sampler: Sampling | None = None,
     seed: int = 0,
     smooth: bool = False,
-) -> tuple[Float[Tensor, "N P F C H W"], Float[Tensor, "N P F K h w"]]:
-    """Futures of clips after `context` frames, drawn at `times`: frames, and their latents.
+) -> tuple[Float[Tensor, "N P F C H W"], Draw]:
+    """Futures of clips after `context` frames, drawn at `times`: frames, and the latents as they were drawn.
 
     `smooth`: drawn at the frame rate of the training and read at `times`, the same for all clips, from cubics through the
     latents. It serves models that know no states between the frames of the training.
@@ -109,14 +109,14 @@ def predict(
     clips = ClipBatch.of(autoencoder, frames, times, context)
     since, step = clips.times, model.scale.step
     if not smooth:
-        drawn = draw(model, clips.given, since, num_paths=num_paths, sampler=sampler, seed=seed)[:, :, 1:]
-        return clips.decode(drawn), drawn
+        drawn = draw(model, clips.given, since, num_paths=num_paths, sampler=sampler, seed=seed)
+        return clips.decode(drawn.paths[:, :, 1:]), drawn
     places = (since[0] - since[0, 0])[1:] / step
     grid = since[:, :1] + step * torch.arange(math.ceil(float(places[-1]) - 1e-6) + 2)
-    path = draw(model, clips.given, grid, num_paths=num_paths, sampler=sampler, seed=seed).flatten(0, 1)
+    drawn = draw(model, clips.given, grid, num_paths=num_paths, sampler=sampler, seed=seed)
+    path = drawn.paths.flatten(0, 1)
     around = torch.cat([place_before(clips.given.repeat_interleave(num_paths, 0), path)[:, None], path], dim=1)
-    drawn = cubic_at(around, places).unflatten(0, (-1, num_paths))
-    return clips.decode(drawn), drawn
+    return clips.decode(cubic_at(around, places).unflatten(0, (-1, num_paths))), drawn
 
 
 def draw(
@@ -125,13 +125,16 @@ def draw(
     times: Float[Tensor, "N T"],
     *,
     num_paths: int = 1,
-    sampler: Sampler | None = None,
+    sampler: Sampling | None = None,
     seed: int,
-) -> Float[Tensor, "N P T K h w"]:
-    """Futures of latents, the last given one before them. The noise of a future is the same however many there are."""
+) -> Draw:
+    """Futures of latents (N, P, T, K, h, w), the last given one before them.
+
+    The noise of a future is the same however many there are.
+    """
     clips = Noise.draw(torch.Generator().manual_seed(seed), len(given), model.scale.mean.device)
     keys = torch.stack([clips.child(k).keys for k in range(num_paths)], dim=1).flatten()
-    return model.sample(given, times, num_paths=num_paths, sampler=sampler, rng=Noise(keys))
+    return model.draw(given, times, num_paths=num_paths, sampler=sampler, rng=Noise(keys))
 
 
 # Between frames

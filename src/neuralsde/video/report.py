@@ -84,10 +84,11 @@ def score(video: VideoModel, held_out: list[Clip]) -> Scored:
         frames, times = (torch.from_numpy(np.stack([getattr(clip, n) for clip in some])) for n in ("frames", "times"))
         truth = ClipBatch.of(video.autoencoder, frames, times, context)
         try:
-            paths = draw_latents(video.model, truth.given, truth.times, num_paths=NUM_PATHS, seed=first)
+            drawn_latents = draw_latents(video.model, truth.given, truth.times, num_paths=NUM_PATHS, seed=first)
         except RunError as error:  # the model is trained and saved: the report says what it cannot do
             return Scored({}, [], None, f"Nothing was scored: {error}")
-        drawn = truth.decode(paths[:, :, 1:])
+        drawn = truth.decode(drawn_latents.paths[:, :, 1:])
+        nfe = drawn_latents.nfe
         images.append((255 * drawn).round().byte().cpu())
         futures = {"": drawn[:, 0], "copy: ": truth.copy, "decoder: ": truth.decode(truth.latents)}
         for prefix, future in futures.items():
@@ -96,7 +97,7 @@ def score(video: VideoModel, held_out: list[Clip]) -> Scored:
     numbers = {name: k for k, name in enumerate(dict.fromkeys(clip.name for clip in clips))}
     groups = torch.tensor([numbers[clip.name] for clip in clips])
     scores: dict[str, Any] = {"num_clips": len(clips), "num_videos": len(numbers)}
-    scores |= {"context": context, "future": length - context, "network_passes": sum(video.model.nfe.values())}
+    scores |= {"context": context, "future": length - context, "network_passes": sum(nfe.values())}
     for name, parts in found.items():
         mean = mean_ci(torch.cat(parts), groups)
         scores |= {name: mean["mean"], f"{name}_half_width": mean["ci95"]}

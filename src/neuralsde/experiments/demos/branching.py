@@ -49,7 +49,7 @@ def ablation_figure(model: NeuralSDE, task: BranchingConfig, paths: Tensor, *, s
         drift, noise = model.fields(points, sampler=sampler)
         if sampler is not None:  # without noise all paths are one
             num = len(paths) if sampler.diffusion else 1
-            shown = branching.draw(model, task, num_paths=num, seed=seed, sampler=sampler)
+            shown = branching.draw(model, task, num_paths=num, seed=seed, sampler=sampler).paths[0].cpu()
         else:
             shown = paths
         entries.append(

@@ -79,7 +79,7 @@ def run_demo(video: VideoModel, output: Path, *, num_paths: int = 4, seed: int =
         found[name] = {
             "frames": FUTURE * factor,
             "seconds": round(time.perf_counter() - start, 3),
-            "network_passes": sum(video.model.nfe.values()),
+            "network_passes": sum(drawn.nfe.values()),
         }
         shown, num_given = drawn.clips(), len(drawn.given)
         pages = film_in_true_time(shown, drawn.all_times, num_given, video.fps * factor)

@@ -17,6 +17,8 @@ from neuralsde.training.config import TrainConfig
 
 NOISE = 0.02
 """Input noise in units of the data's scale (about 2 length units): 0.04 length units, the same for every method."""
+NET = MLPConfig(width=220, depth=3)
+"""Of the rivals: as large as f, g and d together."""
 TRAIN = TrainConfig(steps=2_000, batch_size=512, lr=2e-3, ema=0.995)
 
 
@@ -66,15 +68,14 @@ def ddim() -> Experiment:
 
     Tuned on seed 10 over lr (0.5, 1, 2)e-3, prediction (noise, sample, v), target (next state, increment), input noise.
     """
-    net = MLPConfig(width=220, depth=3)
-    model = DDIMConfig(net=net, target="increment", prediction="v_prediction", normalise="isotropic")
+    model = DDIMConfig(net=NET, target="increment", prediction="v_prediction", normalise="isotropic")
     return Experiment(name="branching-ddim", task=BranchingConfig(density=1, lag=None), model=model, train=TRAIN)
 
 
 def rectified_flow() -> Experiment:
     """Rectified Flow, likewise (lr, target, input noise)."""
     run = ddim()
-    model = RectifiedFlowConfig(net=run.model.net, target="increment", normalise="isotropic")
+    model = RectifiedFlowConfig(net=NET, target="increment", normalise="isotropic")
     return replace(run, name="branching-rectified-flow", model=model)
 
 

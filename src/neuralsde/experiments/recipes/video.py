@@ -81,7 +81,7 @@ def _with_rivals(
     net: Any = ours.model.net  # type: ignore[attr-defined]
     rows = {"NSDE": ours} | ({REFINED: with_refiner(ours)} if REFINED in variants else {})
     rows |= {
-        label: replace(ours, name=run.name.replace("collisions", ours.name), model=replace(run.model, net=net))
+        label: replace(ours, name=run.name.replace("collisions", ours.name), model=replace(run.model, net=net))  # type: ignore[call-arg]
         for label, run in {"Flow Matching": flow_matching(), "PFI": pfi(), "regression": regression()}.items()
     }
     return {k: replace(run, task=replace(run.task, variants=variants.get(k, usual))) for k, run in rows.items()}

@@ -18,7 +18,7 @@ from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.config import BranchingConfig
 from neuralsde.experiments.task import Scores, Task
 from neuralsde.metrics.trajectory import crossing, distance_to_segments, shares
-from neuralsde.models.sequence import SequenceModel
+from neuralsde.models.sequence import Draw, SequenceModel
 from neuralsde.plots.paths import PathPanel, path_grid
 from neuralsde.sde.config import Sampler
 
@@ -61,11 +61,11 @@ def draw(
     num_paths: int | None = None,
     seed: int = 0,
     sampler: Sampler | None = None,
-) -> Float[Tensor, "N T 2"]:
-    """Paths of the model from the origin."""
+) -> Draw:
+    """Paths (1, N, T, 2) of the model from the origin."""
     rng = torch.Generator().manual_seed(seed)
     num = num_paths or config.num_paths
-    return model.sample(torch.zeros(2), times(config), num_paths=num, sampler=sampler, rng=rng)[0].cpu()
+    return model.draw(torch.zeros(2), times(config), num_paths=num, sampler=sampler, rng=rng)
 
 
 def branch_of(paths: Float[Tensor, "N T 2"], config: BranchingConfig) -> Int[Tensor, " N"]:
@@ -130,11 +130,12 @@ class BranchingTask(Task[BranchingConfig]):
 
     def score(self, model: SequenceModel, seed: int = 0) -> Scores:
         began = time.perf_counter()
-        paths = draw(model, self.config, seed=seed)
+        drawn = draw(model, self.config, seed=seed)
+        paths = drawn.paths[0].cpu()
         seconds = round(time.perf_counter() - began, 2)
-        counts = {"num_paths": len(paths), "network_passes": sum(model.nfe.values()), "sample_seconds": seconds}
+        counts = {"num_paths": len(paths), "network_passes": sum(drawn.nfe.values()), "sample_seconds": seconds}
         return Scores(evaluate(paths, self.config) | counts, paths)
 
     def plot(self, model: SequenceModel, *, title: str, num_paths: int, seed: int = 0) -> Figure:
-        paths = draw(model, self.config, num_paths=num_paths, seed=seed)
+        paths = draw(model, self.config, num_paths=num_paths, seed=seed).paths[0].cpu()
         return path_grid({f"density {self.config.density}": {title: panel(paths, self.config)}})

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from neuralsde.baselines.config import DDIMConfig
 from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.robots.read import read_demonstrations
 from neuralsde.data.trajectories import Trajectories
@@ -24,6 +25,7 @@ from neuralsde.experiments.pusht.rollout import Conditions, Rollout, roll_out
 from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind, mirrored, observe, with_images
 from neuralsde.experiments.task import Scores, Task
 from neuralsde.metrics.imitation import summary
+from neuralsde.models.saving import read_model
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.controller import SDEPolicy, action_paths
 from neuralsde.records import RunError
@@ -69,20 +71,18 @@ def conditions(variant: Variant) -> Conditions:
 
 def act_as(folder: str, variant: Variant, device: str = "cpu") -> SDEPolicy:
     """The policy in a folder, run as the variant says."""
-    changes = {} if variant.chunk is None else {"chunk": variant.chunk}
-    loaded = SDEPolicy.from_pretrained(folder, control_dt=1 / variant.control_hz, **changes)
-    loaded.model.to(device)
+    changes: dict[str, Any] = {} if variant.chunk is None else {"chunk": variant.chunk}
     sampler: dict[str, Any] = {
         k: v for k, v in (("diffusion", variant.diffusion), ("pull", variant.pull)) if v is not None
     }
-    loaded.model.sampler = replace(loaded.model.sampler, **sampler)
     if variant.generation is not None:
-        levels = getattr(loaded.model.config, "num_train_timesteps", None)
-        if levels is None:
-            raise ValueError(f"`generation` is for diffusion models. Got a {loaded.model.kind}.")
-        steps = levels if variant.generation == "ddpm" else 10
-        loaded.model.config = replace(loaded.model.config, variant=variant.generation, num_steps=steps)  # type: ignore[call-arg]
-    return loaded
+        config = read_model(folder).config
+        if not isinstance(config, DDIMConfig):
+            raise ValueError(f"`generation` is for diffusion models. Got a {type(config).__name__}.")
+        steps = config.num_train_timesteps if variant.generation == "ddpm" else 10
+        sampler |= {"variant": variant.generation, "num_steps": steps}
+    changes |= {"control_dt": 1 / variant.control_hz, "sampler": sampler, "device": device}
+    return SDEPolicy.from_pretrained(folder, **changes)
 
 
 class PushTTask(Task[PushTConfig]):
