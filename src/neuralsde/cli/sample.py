@@ -59,7 +59,9 @@ class Sample(TableOptions):
             if self.clip is None:
                 raise ValueError(f"{self.model} is a model of videos. Give a clip: nsde sample {self.model} CLIP.mp4")
             refuse(given(self, STATES), "this is for paths of numbers, not for a clip.")
-            sample_video(self, self.clip, folder)
+            output = self.output or Path("futures.mp4")
+            settings = {name: getattr(self, name) for name in ("num_paths", "seed", "substeps", "pull")}
+            sample_video(self.video, self.clip, folder, output, **settings)
             return
         if self.clip is not None:
             raise ValueError(

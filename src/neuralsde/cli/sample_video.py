@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from neuralsde.cli.sample import Sample
+from neuralsde.records import with_settings
 
 NUM_PATHS, FRAMES = 4, 16
 
@@ -28,18 +26,18 @@ class VideoSample:
     """How fast the film plays: 0.25 is slow motion."""
 
 
-def sample_video(command: Sample, clip: Path, folder: Path) -> None:
-    """Read the clip, draw its futures, write them."""
+def sample_video(options: VideoSample, clip: Path, folder: Path, output: Path, **settings: Any) -> None:
+    """Read the clip, draw its futures, write them; `settings` are options that paths of numbers have too."""
     from neuralsde.files import writable_folder
     from neuralsde.video.files import FASTEST
     from neuralsde.video.model import SUFFIXES, load_video_model
 
-    options, output = command.video, command.output or Path("futures.mp4")
     if output.suffix.lower() not in SUFFIXES:
         raise ValueError(f"`--output` must end in {', '.join(SUFFIXES)} for videos. Got {output}.")
     if options.frames < 1:
         raise ValueError(f"`--frames` must be at least 1. Got {options.frames}.")
-    num_paths = NUM_PATHS if command.num_paths is None else command.num_paths
+    asked = settings.pop("num_paths")
+    num_paths = NUM_PATHS if asked is None else asked
     if num_paths < 1:
         raise ValueError(f"`--num-paths` must be at least 1. Got {num_paths}.")
     if not 0 < options.speed < math.inf:
@@ -53,16 +51,16 @@ def sample_video(command: Sample, clip: Path, folder: Path) -> None:
             f"{FASTEST / fps:.2g} or less, or write .npz."
         )
     writable_folder(output.parent)
+    seed = settings.pop("seed")
     given = video.read(clip)
-    changes = {k: v for k, v in (("substeps", command.substeps), ("pull", command.pull)) if v is not None}
     drawn = video.futures(
         given,
         num_frames=options.frames,
         fps=fps,
         num_paths=num_paths,
         at=options.at,
-        sampler=dataclasses.replace(video.model.sampler, **changes),  # type: ignore[arg-type]
-        seed=command.seed,
+        sampler=with_settings(video.model.sampler, {k: v for k, v in settings.items() if v is not None}),
+        seed=seed,
     )
     drawn.save(output, fps=fps, speed=options.speed)
     passes = ", ".join(f"{name} {n}" for name, n in drawn.nfe.items())
