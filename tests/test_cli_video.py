@@ -100,7 +100,7 @@ def test_python_does_the_same_in_one_call(films, run_dir, tmp_path):
     assert found.model.futures(found.model.read(films / "scene1.mp4"), num_frames=2).frames.shape[1] == 2
     with pytest.raises(ValueError, match=r"already holds a run. Go on with it \(`resume`\), or name another `output`"):
         fit_videos(films, output=tmp_path / "run", options=options)
-    with pytest.raises(ValueError, match="`train.lr`: for videos this is chosen"):
+    with pytest.raises(ValueError, match=r"`train.lr`: for videos this is chosen"):
         fit_videos(films, output=tmp_path / "b", train=TrainConfig(lr=0.1))
     for settings, text in (({"steps": 0}, "`steps` must be at least 1"), ({"holdout": 1.0}, "`holdout` is a share")):
         with pytest.raises(ValueError, match=text):
