@@ -231,12 +231,15 @@ class VideoFile(Pictures):
             self._check_end(container, stream, times)
 
     def _check_end(self, container: Any, stream: Any, times: list[float]) -> None:
-        """Refuse an AVI or GIF that ends before the end it announces; of other files the decoder itself complains."""
+        """Refuse a file that ends before the end it announces; of Matroska the decoder itself complains."""
         if container.format.name == "avi" and stream.frames and len(times) > 1:
             step, end = max(np.diff(times)), (stream.frames - 1) / float(stream.average_rate or 1)
             if times[-1] + 1.5 * step < end:
                 raise BadVideo(f"is cut short: {len(times)} of {stream.frames} frames are there")
-        if container.format.name == "gif" and not _head_and_tail(self.file)[1].rstrip(b"\0").endswith(b";"):
+        cut = "mov" in container.format.name and _lacks_media(self.file)
+        if container.format.name == "gif":
+            cut = not _head_and_tail(self.file)[1].rstrip(b"\0").endswith(b";")
+        if cut:
             raise BadVideo(f"is cut short: it ends after {len(times)} frames, at {times[-1]:.3g} s")
 
     def _look(self, frame: Any, k: int) -> None:
@@ -320,6 +323,22 @@ def _head_and_tail(file: Path | bytes) -> tuple[bytes, bytes]:
         head = data.read(64)
         data.seek(max(0, data.seek(0, io.SEEK_END) - 64))
         return head, data.read(64)
+
+
+def _lacks_media(file: Path | bytes) -> bool:
+    """Whether the pictures of an MP4 or MOV are said to go on behind the end of the file."""
+    with io.BytesIO(file) if isinstance(file, bytes) else file.open("rb") as data:
+        place, size = 0, data.seek(0, io.SEEK_END)
+        while place < size:
+            data.seek(place)
+            length, kind = int.from_bytes(data.read(4), "big"), data.read(4)
+            length = int.from_bytes(data.read(8), "big") if length == 1 else length
+            if length < 8:  # to the end, wherever that is
+                return False
+            place += length
+            if kind == b"mdat" and place > size:
+                return True
+    return False
 
 
 def _pictures(container: Any) -> Any:
