@@ -43,7 +43,7 @@ def prose_of(text):
             text,
             flags=re.S | re.M if ".*?" in pattern else re.M,
         )
-    text = re.sub(r"`[^`\n]+`", "code", text)
+    text = re.sub(r"`[^`\n]+`", "Code", text)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)(\{[^}]*\})?", "", text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)(\{[^}]*\})?", r"\1", text)
     text = re.sub(r"<[^>]+>|:[a-z0-9-]+:(\{[^}]*\})?", " ", text)
@@ -64,7 +64,7 @@ def num_words(sentence):
 def test_the_reader_of_pages_sees_what_a_reader_sees():
     text = "# Title of it\n\nOne two\nthree. Of [four](x.md) `a b`!\n\n- five\n- six\n\n```\nno. code\n```\n\n"
     text += "| a | b |\n|---|---|\n| 1 | 2 |\n"
-    assert sentences_of(text) == ["One two three.", "Of four code!", "five", "six"]
+    assert sentences_of(text) == ["One two three.", "Of four Code!", "five", "six"]
     assert tables_of(text) == [[[" a ", " b "], [" 1 ", " 2 "]]]
     assert code_of(text) == ["no. code"]
 
