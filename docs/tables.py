@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from neuralsde.experiments import result_tables, result_tables_video
@@ -20,32 +21,154 @@ def _results(name: str) -> dict:
     return json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
 
 
+Cells = list[list[str]]
+"""A table: its head, then its rows."""
+
+
+def _parse(text: str) -> list[Cells]:
+    """The Markdown tables in a text."""
+    blocks = re.findall(r"(?:^\|.*\|$\n?)+", text, flags=re.MULTILINE)
+    tables = [[[c.strip() for c in line.strip("| ").split(" | ")] for line in b.splitlines()] for b in blocks]
+    return [[head, *rows] for head, _, *rows in tables]
+
+
+def _show(cells: Cells) -> str:
+    head, *rows = cells
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
+
+
+def _pick(cells: Cells, columns: list[str] | None = None, rows: Callable[[str], bool] | None = None) -> Cells:
+    """Some columns of a table, by name and in that order, and the rows whose first cell is wanted."""
+    head, *body = cells
+    order = [head.index(name) for name in columns or head]
+    kept = [line for line in body if rows is None or rows(line[0])]
+    return [[line[k] for k in order] for line in [head, *kept]]
+
+
+def _named(cells: Cells, rows: dict[str, str], columns: list[str] | None = None) -> Cells:
+    """Some rows in the order of `rows`, which gives each a new name."""
+    found = {line[0]: line for line in cells[1:]}
+    renamed = [[new, *found[old][1:]] for old, new in rows.items()]
+    return _pick([cells[0], *renamed], columns)
+
+
+@cache
+def _tables(name: str) -> list[Cells]:
+    """Every table of a results file, in full."""
+    values = _results(f"{name.replace('-', '_')}.json")
+    if name == "pusht":
+        values |= {"latency": _results("pusht_latency.json")}
+    return _parse(result_tables.TABLES[name](values))
+
+
+def _begins(name: str, column: str) -> Cells:
+    """The first table of a results file with such a column."""
+    return next(t for t in _tables(name) if column in t[0])
+
+
+def _cell(cells: Cells, row: str, column: str, where: dict[str, str] | None = None) -> str:
+    where = where or {}
+    head = cells[0]
+    fits = (line for line in cells[1:] if line[0] == row and all(line[head.index(k)] == v for k, v in where.items()))
+    return next(fits)[head.index(column)]
+
+
+def _commits(runs: list[dict]) -> str:
+    return ", ".join(f"`{c[:7]}`" for c in sorted({r["commit"] for r in runs}))
+
+
+# Start
+
+
+def rivals() -> str:
+    """README: six lines, losses included; the rival is the best one by the score, on Push-T the best by success."""
+    fork, motion = _tables("branching")[0], _tables("video-collisions-128")[0]
+    push, best = _tables("pusht")[0], "DDIM (increment, predicts the sample)"
+    drift = _peers()["drift"]
+    unet = "Diffusion Policy, U-Net"
+    lorenz = {line[1]: line for line in drift[1:] if line[0] == "Lorenz"}
+    rows = [
+        [
+            "forking paths, density 10",
+            "distance to the true paths",
+            *(_cell(fork, f"{m}, density 10", "distance") for m in ("NSDE", best)),
+            "DDIM",
+        ],
+        [
+            "forking paths, density 1",
+            "end error",
+            *(_cell(fork, f"{m}, density 1", "end error") for m in ("NSDE", best)),
+            "DDIM",
+        ],
+        [
+            "Lorenz, known SDE",
+            "drift error",
+            f"{lorenz['ours'][2]} after 30 s",
+            f"{lorenz['SDE Matching'][4]} after 600 s",
+            "SDE Matching",
+        ],
+        ["Push-T", "strict success", *(_cell(push, m, "success") for m in ("NSDE", unet)), unet],
+        [
+            "Push-T",
+            "ms per plan, one CPU core",
+            *(_cell(push, m, "ms per plan, CPU core") for m in ("NSDE", unet)),
+            unet,
+        ],
+        [
+            "video of 128 × 128",
+            "distance of motion",
+            f"{_cell(motion, 'NSDE', 'distance of motion', {'passes per frame': '1'})} in 1 pass",
+            f"{_cell(motion, 'Flow Matching', 'distance of motion', {'passes per frame': '20'})} in 20 passes",
+            "Flow Matching",
+        ],
+    ]
+    larger = {"strict success"}
+    for row in rows:
+        ours, theirs = (float(row[k].split()[0]) for k in (2, 3))
+        row.append("better" if (ours > theirs) == (row[1] in larger) else "**worse**")
+    return _show([["task", "score", "ours", "rival's", "rival", "for us"], *rows])
+
+
+# Branching
+
+FORKS = {
+    "NSDE": "NSDE",
+    "DDIM (increment, predicts the sample)": "DDIM, predicts the sample",
+    "DDIM (increment)": "DDIM",
+    "Rectified Flow (increment)": "Rectified Flow",
+}
+
+
 def branching() -> str:
     """All rows of the branching comparison."""
-    return result_tables.branching(_results("branching.json"))
+    return _show(_tables("branching")[0])
 
 
 def branching_short() -> str:
-    """The rows a newcomer wants to see."""
-    values = _results("branching.json")
-    short = {k: v for k, v in values["summary"].items() if "paper" not in k and "noisy" not in k}
-    return result_tables.branching({"summary": short})
+    """The method and the better form of each rival."""
+    rows = {f"{k}, density {d}": f"{v}, density {d}" for d in (1, 10) for k, v in FORKS.items()}
+    return _show(_named(_tables("branching")[0], rows))
 
 
-def source() -> str:
+def branching_hard() -> str:
+    """Other forks, and the forms that fail."""
+    names = ("NSDE, three branches", "NSDE, 60° fork", *(f"NSDE, paper's choices, density {d}" for d in (1, 10)))
+    forms = tuple(f"{m} (next state), density {d}" for d in (1, 10) for m in ("DDIM", "Rectified Flow"))
+    return _show(_named(_tables("branching")[0], {n: n for n in names + forms}))
+
+
+def branching_source() -> str:
     """How the branching numbers were made."""
     values = _results("branching.json")
     run = values["runs"][0]
-    commits = {c: sum(r["commit"] == c for r in values["runs"]) for c in sorted({r["commit"] for r in values["runs"]})}
-    origin = ", ".join(f"`{c}` ({n} runs)" for c, n in commits.items())
-    hardware = run["hardware"]
-    where = hardware["gpu"] or f"{hardware['cores']} cores of {hardware['cpu']}"
     seeds = values["summary"][run["label"]]["num_seeds"]
     return (
-        f"{seeds} training seeds × {run['scores']['num_paths']} paths, mean ± 95 % interval over seeds; torch "
-        f"{run['versions']['torch']}, {where} (the rivals at density 10 on a GPU); commits {origin}. "
-        "`make results` runs all of it anew."
+        f"Mean over {seeds} training seeds ± 95 % interval; {run['scores']['num_paths']} paths each. "
+        f"Commits {_commits(values['runs'])}, torch {run['versions']['torch']}."
     )
+
+
+# Guides
 
 
 def history() -> str:
@@ -73,98 +196,331 @@ def inverse_dynamics() -> str:
     return "\n".join(lines)
 
 
-def known_sdes() -> str:
-    """All rows of the known SDEs."""
-    return result_tables.known_sdes(_results("known_sdes.json"))
+# Known SDEs
+
+FIELDS = ["system, training", "drift error %", "true family %", "diffusion error %", "excess NLL, mnat", "80 % band"]
+LAWS = ["system, training", "seeds", "80 % band", "95 % band", "10-step law (floor)", "100-step law (floor)"]
 
 
-def known_sdes_short() -> str:
-    """One system with a drift that is linear and one with a drift that is not, and the hard cases."""
-    values = _results("known_sdes.json")
-    rows = {k: v for k, v in values["summary"].items() if k.startswith(("cir", "lorenz")) or "measurement" in k}
-    return result_tables.known_sdes({"summary": rows})
+def known_sdes_fields() -> str:
+    """Drift, diffusion and likelihood, all rows."""
+    return _show(_pick(_tables("known-sdes")[0], FIELDS[:-1]))
+
+
+def known_sdes_laws() -> str:
+    """Coverage and laws, all rows."""
+    return _show(_pick(_tables("known-sdes")[0], LAWS))
+
+
+def _known(wanted: Callable[[str], bool]) -> Callable[[], str]:
+    return lambda: _show(_pick(_tables("known-sdes")[0], FIELDS, wanted))
 
 
 def known_sdes_source() -> str:
     """What the rows stand on."""
-    values = _results("known_sdes.json")
-    commits = ", ".join(f"`{c}`" for c in sorted({r["commit"] for r in values["runs"]}))
-    small = sorted({r["label"] for r in values["runs"] if r["experiment"]["train"]["batch_size"] == 2_048})
-    missing = [k for k, v in values["summary"].items() if not v]
-    note = f" Not run yet: {'; '.join(missing)}." if missing else ""
-    note += f" Run with batches of 2,048 where the recipe now says 8,192: {'; '.join(small)}." if small else ""
-    return (
-        f"Mean over training seeds ± 95 % interval where there are several; {len(values['runs'])} runs, commits {commits}.{note} "
-        "`nsde compare known-sdes` runs what is missing, up to five seeds each."
-    )
+    runs = _results("known_sdes.json")["runs"]
+    return f"Mean over training seeds ± 95 % interval; {len(runs)} runs. Commits {_commits(runs)}."
 
 
-def peers() -> str:
+@cache
+def _peers() -> dict[str, Cells]:
     """Quality by time, time to quality and memory of the rivals on known SDEs."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from peers.report import table
 
-    return table(_results("known_sdes_peers.json"))
+    names = ("nll", "drift", "law", "time", "noisy drift", "noisy diffusion", "memory")
+    return dict(zip(names, _parse(table(_results("known_sdes_peers.json")))))
 
 
-def pusht() -> str:
-    """Push-T: methods, robustness, ablations."""
-    latency = ROOT / "results" / "pusht_latency.json"
-    values = _results("pusht.json")
-    return result_tables.pusht(values | ({"latency": _results(latency.name)} if latency.exists() else {}))
-
-
-def _video(name: str) -> Callable[[], str]:
-    """A table of video, or that there is none yet."""
-
+def _peer(name: str, columns: list[str] | None = None, *, without: str = "") -> Callable[[], str]:
     def table() -> str:
-        file = ROOT / "results" / f"{name.replace('-', '_')}.json"
-        return result_tables.TABLES[name](_results(file.name)) if file.exists() else "*Not measured yet.*"
+        cells = _peers()[name]
+        kept = [c for c in cells[0] if c != without] if columns is None else columns
+        return _show(_pick(cells, kept))
 
     return table
 
 
-def video_source() -> str:
-    """What the rows stand on."""
-    file = ROOT / "results" / "video_collisions.json"
-    if not file.exists():
-        return "*Not measured yet.*"
-    runs = _results(file.name)["runs"]
-    commits = ", ".join(f"`{c}`" for c in sorted({r["commit"] for r in runs}))
-    seeds = sorted({r["seed"] for r in runs})
-    steps = sorted({r["experiment"]["train"]["steps"] for r in runs if r["label"] != "autoencoder"})
-    clips = next((r["scores"]["num_clips"] for r in runs if "num_clips" in r["scores"]), 0)
-    frames = next((r["scores"] for r in runs if r["label"] == "autoencoder"), None)
-    known = "" if frames is None else f" The autoencoder alone: {frames['psnr']:.2f} dB, SSIM {frames['ssim']:.4f}."
-    return (
-        f"{clips} test clips, training seed(s) {', '.join(map(str, seeds))}, {' or '.join(f'{n:,}' for n in steps)} steps each; "
-        f"{runs[0]['hardware']['gpu'] or runs[0]['hardware']['cpu']}; commits {commits}.{known}"
-    )
+def peers_time() -> str:
+    """How much sooner the same drift error is reached."""
+    head, *rows = _peers()["time"]
+    kept = [head, *(r for r in rows if r[head.index("quality")] == "drift error")]
+    return _show(_pick(kept, ["system", "rival", "its best", "we reach it sooner by", "our best"]))
+
+
+def peers_gaussian() -> str:
+    """The plain perceptron, which is sooner."""
+    head, *rows = _peers()["time"]
+    kept = [head, *(r for r in rows if r[1] == "Gaussian MLP" and r[2] == "excess NLL")]
+    return _show(_pick(kept, ["system", "its best", "we reach it sooner by"]))
+
+
+# Push-T
+
+PUSHT = (
+    "NSDE",
+    "Diffusion Policy, U-Net",
+    "Diffusion Policy, transformer",
+    "Rectified Flow policy",
+    "behaviour cloning",
+    "BET",
+    "LSTM-GMM",
+    "IBC",
+)
+PAPER_PUSHT = {"NSDE": "0.97", "Diffusion Policy": "0.95", "IBC": "0.90", "BET": "0.79", "LSTM-GMM": "0.67"}
+"""The paper's table of Push-T: what it calls success rate is the score here."""
+PARTS = {
+    "NSDE, brief training": "all parts, likelihood loss",
+    "NSDE, brief training, squared error": "all parts, squared error",
+    "NSDE without denoiser": "squared error, no denoiser",
+    "NSDE without diffusion": "squared error, no diffusion",
+    "NSDE without input noise and denoiser": "squared error, no input noise, no denoiser",
+    "NSDE, uniform τ, no balance": "squared error, uniform τ, balance 0",
+    "NSDE, three nets": "squared error, three nets in place of one",
+    "NSDE, log loss": "log loss",
+    "NSDE, the paper's state": "the paper's state, rolled out blindly",
+}
+BARE = {
+    "NSDE, squared error, no mirror images": "NSDE, squared error",
+    "Diffusion Policy, U-Net, no mirror images": "Diffusion Policy, U-Net",
+}
+
+
+def pusht_short() -> str:
+    """The methods, at what they cost."""
+    columns = [
+        "method",
+        "score",
+        "success",
+        "parameters",
+        "passes per plan",
+        "ms per plan, CPU core",
+        "seeds × episodes",
+    ]
+    return _show(_named(_tables("pusht")[0], {k: k for k in PUSHT}, columns))
+
+
+def pusht_paper() -> str:
+    """What the paper publishes."""
+    return _show([["method", "score in the paper"], *([k, v] for k, v in PAPER_PUSHT.items())])
+
+
+def pusht_bare() -> str:
+    """From the demonstrations alone."""
+    methods, ablations = _tables("pusht")[0], _tables("pusht")[2]
+    columns = ablations[0]
+    both = [columns, *_pick(methods, columns)[1:], *ablations[1:]]
+    return _show(_named(both, BARE))
+
+
+def pusht_worlds() -> str:
+    """Harder worlds, success only after the score."""
+    head, *rows = _tables("pusht")[1]
+    short = {"Diffusion Policy, U-Net": "DP", "NSDE, learned from noisy observations": "NSDE, noisy training"}
+    names = [head[0], *(f"{short.get(n, n)}: {f}" for n, f in (h.rsplit(": ", 1) for h in head[1:]))]
+    return _show([names, *rows])
+
+
+def pusht_parts() -> str:
+    """What each part is worth."""
+    return _show(_named(_tables("pusht")[2], PARTS))
+
+
+def pusht_scores() -> str:
+    """All methods: scores."""
+    return _show(_pick(_tables("pusht")[0], ["method", "score", "success", "seeds × episodes", "training, s"]))
+
+
+def pusht_costs() -> str:
+    """All methods: costs."""
+    columns = ["method", "parameters", "passes per plan", "ms per plan, CPU core", "ms per plan, GPU"]
+    return _show(_pick(_tables("pusht")[0], columns, lambda label: label in _results("pusht_latency.json")["rows"]))
+
+
+def pusht_ablations() -> str:
+    """All variants of the method."""
+    return _show(_tables("pusht")[2])
+
+
+# Video
+
+SHOWN = {
+    ("NSDE", "1"),
+    ("NSDE, refined", "2"),
+    ("Flow Matching", "1"),
+    ("Flow Matching", "10"),
+    ("Flow Matching", "20"),
+    ("PFI", "10"),
+    ("regression", "1"),
+    ("copy of the last frame", "0"),
+    ("decoder on true latents", "0"),
+}
+
+
+def _video(name: str, column: str) -> Callable[[], str]:
+    """One table of a results file of video, in full."""
+    return lambda: _show(_begins(name, column))
+
+
+def _video_short(name: str) -> Callable[[], str]:
+    def table() -> str:
+        head, *rows = _begins(name, "passes per frame")
+        return _show([head, *(r for r in rows if (r[0], r[1]) in SHOWN)])
+
+    return table
+
+
+def _between(rate: str, *, short: bool = False) -> Callable[[], str]:
+    def table() -> str:
+        cells = _begins("video-collisions", "×2, drawn at those times")
+        columns = [c for c in cells[0] if c.startswith(rate)]
+        head, *rows = _pick(
+            cells,
+            ["frames by", *columns],
+            lambda r: not short or r in {"NSDE", "NSDE, g off", "Flow Matching", "regression"},
+        )
+        rows = [[r[0], *(c.split(" (")[0] for c in r[1:])] for r in rows] if short else rows
+        return _show([[head[0], *(c.removeprefix(f"{rate}, ") for c in head[1:])], *rows])
+
+    return table
+
+
+def _ahead(name: str) -> Callable[[], str]:
+    def table() -> str:
+        wanted = {"NSDE", "NSDE, refined", "Flow Matching", "PFI", "regression", "copy of the last frame"}
+        return _show(_pick(_begins(name, "36 frames ahead"), rows=lambda r: r in wanted))
+
+    return table
+
+
+def _pairs(name: str, first: str) -> Callable[[], str]:
+    """The paired differences whose first line begins so."""
+    return lambda: _show(next(t for t in _tables(name) if t[0][0] == "difference" and t[1][0].startswith(first)))
 
 
 def _video_choice(file: str) -> Callable[[], str]:
-    """What was tried on validation clips."""
-    return lambda: result_tables_video.choice(_results(file))
+    """What was tried on validation clips; the settings of the training in one column."""
+
+    def table() -> str:
+        head, *rows = _parse(result_tables_video.choice(_results(file)))[0]
+        joint = [c for c in ("copies", "input noise", "dropout", "steps") if c in head]
+        if not joint:
+            return _show([head, *rows])
+        where = [head.index(c) for c in joint]
+        lines = [
+            [line[0], " / ".join(line[k] for k in where), *(c for k, c in enumerate(line) if k and k not in where)]
+            for line in [head, *rows]
+        ]
+        return _show(lines)
+
+    return table
+
+
+def video_scaling() -> str:
+    """Sizes and losses, and the line through them."""
+    return result_tables.TABLES["video-scaling"](_results("video_scaling.json"))
+
+
+def video_source() -> str:
+    """What the rows stand on."""
+    runs = _results("video_collisions.json")["runs"]
+    clips = next(r["scores"]["num_clips"] for r in runs if "num_clips" in r["scores"])
+    return f"{clips} test clips; {runs[0]['hardware']['gpu']}. Commits {_commits(runs)}."
+
+
+# Speed
+
+
+def speed() -> str:
+    """What was timed on its own."""
+    train, data, films = (_results(f"{n}.json") for n in ("training_time", "data_rate", "collisions_rate"))
+    rows = [
+        ["train flow, diffusion and denoiser on the forking paths", f"{train['median']:.0f} s", "2 CPU cores"],
+        [
+            f"share of a training step that loads data, {data['transitions']:,} transitions",
+            f"{100 * data['share_of_step']:.1f} %",
+            "2 CPU cores",
+        ],
+        *(
+            [
+                f"draw frames of {size} × {size}",
+                f"{films['frames'][size]['frames_per_second']:,.0f} per s",
+                films["renderer"],
+            ]
+            for size in films["frames"]
+        ),
+    ]
+    return _show([["what", "measured", "machine"], *rows])
+
+
+def latency() -> str:
+    """Milliseconds for a plan of eight actions, or for one action, sorted."""
+    rows = [r for r in _results("pusht_latency.json")["rows"].items() if "cpu" in r[1]]
+    rows.sort(key=lambda r: r[1]["cpu"]["p50_ms"])
+    body = []
+    for name, row in rows:
+        times = [f"{row[d]['p50_ms']:,.1f}" if d in row else "–" for d in ("cpu", "gpu")]
+        slower = f"{row['cpu']['ratio']:,.1f} ×"
+        body.append([name, str(row["num_actions"]), str(row["network_passes"]), *times, slower])
+    return _show([["method", "actions", "passes", "ms, CPU core", "ms, GPU", "time, ours = 1"], *body])
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "video-people-choice": _video_choice("video_people_choice.json"),
-    "video-refined-choice": _video_choice("video_refined_choice.json"),
-    "video-collisions": _video("video-collisions"),
-    "video-collisions-128": _video("video-collisions-128"),
-    "video-scaling": _video("video-scaling"),
-    "video-people": _video("video-people"),
-    "video-source": video_source,
-    "pusht": pusht,
-    "peers": peers,
-    "known-sdes": known_sdes,
-    "known-sdes-short": known_sdes_short,
-    "known-sdes-source": known_sdes_source,
+    "rivals": rivals,
     "branching": branching,
     "branching-short": branching_short,
-    "source": source,
+    "branching-hard": branching_hard,
+    "branching-source": branching_source,
     "history": history,
     "inverse-dynamics": inverse_dynamics,
+    "known-sdes-fields": known_sdes_fields,
+    "known-sdes-laws": known_sdes_laws,
+    "known-sdes-start": _known(lambda r: r.endswith(", start")),
+    "known-sdes-paper": _known(lambda r: "paper" in r),
+    "known-sdes-hard": _known(lambda r: any(w in r for w in ("gaps", "measurement", "missing", "start, irregular"))),
+    "known-sdes-source": known_sdes_source,
+    "peers-nll": _peer("nll"),
+    "peers-drift": _peer("drift"),
+    "peers-law": _peer("law"),
+    "peers-factors": _peer("time", without="seeds"),
+    "peers-time": peers_time,
+    "peers-gaussian": peers_gaussian,
+    "peers-noisy-drift": _peer("noisy drift"),
+    "peers-noisy-diffusion": _peer("noisy diffusion"),
+    "peers-memory": _peer("memory"),
+    "pusht-short": pusht_short,
+    "pusht-paper": pusht_paper,
+    "pusht-bare": pusht_bare,
+    "pusht-worlds": pusht_worlds,
+    "pusht-parts": pusht_parts,
+    "pusht-scores": pusht_scores,
+    "pusht-costs": pusht_costs,
+    "pusht-ablations": pusht_ablations,
+    "video-64": _video_short("video-collisions"),
+    "video-128": _video_short("video-collisions-128"),
+    "video-people-short": _video_short("video-people"),
+    "video-ahead": _ahead("video-collisions"),
+    "video-people-ahead": _ahead("video-people"),
+    "video-between": _between("×2", short=True),
+    "video-between-2": _between("×2"),
+    "video-between-5": _between("×5"),
+    "video-collisions": _video("video-collisions", "passes per frame"),
+    "video-pairs": _pairs("video-collisions", "NSDE −"),
+    "video-between-pairs": _pairs("video-collisions", "NSDE: ×2"),
+    "video-collisions-ahead": _video("video-collisions", "36 frames ahead"),
+    "video-uncertainty": _video("video-collisions", "futures by"),
+    "video-ablations": _video("video-collisions", "g off: PSNR"),
+    "video-collisions-128": _video("video-collisions-128", "passes per frame"),
+    "video-128-pairs": _pairs("video-collisions-128", "NSDE −"),
+    "video-128-uncertainty": _video("video-collisions-128", "futures by"),
+    "video-people": _video("video-people", "passes per frame"),
+    "video-people-pairs": _pairs("video-people", "NSDE −"),
+    "video-people-choice": _video_choice("video_people_choice.json"),
+    "video-refined-choice": _video_choice("video_refined_choice.json"),
+    "video-scaling": video_scaling,
+    "video-source": video_source,
+    "speed": speed,
+    "latency": latency,
 }
 
 
@@ -172,7 +528,7 @@ def filled(text: str) -> str:
     """`text` with all tables made anew."""
 
     def fill(match: re.Match[str]) -> str:
-        return f"<!-- table: {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end -->"
+        return f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n\n<!-- end -->"
 
     return re.sub(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
 
@@ -180,7 +536,7 @@ def filled(text: str) -> str:
 def main() -> None:
     """Fill in, or check."""
     stale = []
-    for file in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for file in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = file.read_text(encoding="utf-8")
         new = filled(text)
         if new != text:

@@ -1,4 +1,4 @@
-"""Draw the figures of docs/video.md: curves from results/, frames from a trained model.
+"""Draw the figures of docs/results/video.md: curves from results/, frames from a trained model.
 
 python docs/video_figures.py --model runs/collisions/model --autoencoder runs/collisions-autoencoder/model
 """

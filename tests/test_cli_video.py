@@ -491,8 +491,8 @@ def test_kth_from_its_files_to_a_model(tmp_path):
 
 
 def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
-    """Films, the first two commands and the Python of docs/video_fit.md, with a smaller net and fewer steps."""
-    text = (Path(__file__).parents[1] / "docs" / "video_fit.md").read_text(encoding="utf-8")
+    """Films, the first two commands and the Python of docs/guides/videos.md, with a smaller net and fewer steps."""
+    text = (Path(__file__).parents[1] / "docs" / "guides" / "videos.md").read_text(encoding="utf-8")
     make, use, save = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     fit, sample = [line.split()[1:] for line in re.findall(r"\n\n```\n(.*?)```", text, flags=re.DOTALL)[0].splitlines()]
     monkeypatch.chdir(tmp_path)

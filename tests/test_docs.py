@@ -8,13 +8,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("quickstart", "extending", "pusht"))]
+ELSEWHERE = {"docs/guides/videos.md"}
+"""Run by tests/test_cli_video.py, with the commands between its blocks."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def blocks_of(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+PAGES = [
+    page
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if blocks_of(page) and str(page.relative_to(ROOT)) not in ELSEWHERE
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_python_blocks_run(page, tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert blocks
+    blocks = blocks_of(page)
     code = re.sub(r"steps=[\d_]+", "steps=10", "\n".join(blocks))
     before = Path.cwd()
     os.chdir(tmp_path)
@@ -22,6 +33,14 @@ def test_python_blocks_run(page, tmp_path):
         exec(compile(code, str(page), "exec"), {"__name__": "documentation"})
     finally:
         os.chdir(before)
+
+
+def test_pages_with_code_are_found():
+    assert len(PAGES) >= 8
+
+
+def test_ten_lines_are_those_of_the_readme():
+    assert blocks_of(ROOT / "README.md") == blocks_of(ROOT / "docs" / "start" / "ten_lines.md")
 
 
 def test_example_runs(capsys):
