@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from video_files import write_film, write_sound
 
 from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.experiments.collisions.clips import clips
@@ -25,7 +26,6 @@ from neuralsde.video.config import VideoFit
 from neuralsde.video.fit import fit_videos
 from neuralsde.video.model import load_video_model
 from test_cli import ENV, call, fails
-from video_files import write_film, write_sound
 
 TINY = ["--size", "16", "--num-context", "3", "--width", "32", "--batch-size", "8", "--num-workers", "0"]
 TINY += ["--autoencoder-steps", "12", "--steps", "8", "--train.no-progress", "--train.cpu"]

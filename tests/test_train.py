@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from distributed_fit import problem
 from safetensors.torch import load_file
 from torch import nn
 
-from distributed_fit import problem
 from neuralsde import NeuralSDE, Trajectories, fit, load
 from neuralsde.nets.config import MLPConfig
 from neuralsde.solvers.noise import Noise
@@ -23,7 +23,7 @@ from neuralsde.training.checkpoints import CheckpointError, Checkpoints
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import Interrupted, NonFiniteLoss, learning_rate
 
-SCRIPT = Path(__file__).with_name("distributed_fit.py")
+SCRIPT = Path(__file__).parent / "support" / "distributed_fit.py"
 QUIET = {"progress": False, "cpu": True, "batch_size": 32}
 
 
