@@ -77,6 +77,8 @@ def built_by(config: Choice) -> Any:
     """The class that settings are of."""
     if isinstance(config.builds, type):
         return config.builds
+    kind = type(config).__name__
+    check(bool(config.builds), f'{kind} names no class. Set its `builds` to one, or to "module:Class".')
     module, _, name = config.builds.partition(":")
     return getattr(importlib.import_module(module), name)
 
