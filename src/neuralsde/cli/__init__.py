@@ -17,7 +17,7 @@ from neuralsde.cli.demo import Demo
 from neuralsde.cli.evaluate import Evaluate
 from neuralsde.cli.fit import Fit
 from neuralsde.cli.forecast import Forecast, refuse_videos
-from neuralsde.cli.options import given, in_flags, refuse, short_help
+from neuralsde.cli.options import PARTS, given, in_flags, refuse, short_help
 from neuralsde.cli.sample import Sample
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES, summaries
@@ -162,6 +162,7 @@ def _train(arguments: list[str]) -> None:
         args=rest,
         prog="nsde train",
         config=(tyro.conf.AvoidSubcommands,),
+        registry=PARTS,
     )
     if args.dry_run:
         print(yaml.safe_dump(to_dict(args.experiment), sort_keys=False), end="")
@@ -205,7 +206,7 @@ def _dispatch(arguments: list[str]) -> None:
     if hasattr(command, "SHORT") and {"-h", "--help"} & set(rest):
         command = short_help(command, command.SHORT)
     rest = ["--help" if argument == "--help-all" else argument for argument in rest]
-    tyro.cli(command, args=rest, prog=f"nsde {name}").run()
+    tyro.cli(command, args=rest, prog=f"nsde {name}", registry=PARTS).run()
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,6 +13,9 @@ from typing import Any
 
 import tyro
 
+from neuralsde.records import from_dict
+from neuralsde.sde.config import Denoiser, Law
+
 
 def given(options: Any, names: Collection[str] | None = None, usual: Any = None) -> list[str]:
     """The flags of those fields of a dataclass (of these `names`, or all) that are not as they are by default, or in `usual`."""
@@ -101,3 +104,37 @@ def short_help(command: Any, shown: Mapping[str, Collection[str]]) -> Any:
         elif field.default is not dataclasses.MISSING:
             body[name] = field.default
     return dataclasses.dataclass(frozen=True, kw_only=True)(type(command.__name__, (command,), body))
+
+
+PARTS = tyro.constructors.ConstructorRegistry()
+"""How options are read whose value is one of several kinds, each with settings of its own."""
+
+
+@PARTS.primitive_rule
+def _part(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """The law of a step and the denoiser, written as in Python: `Euler`, `Moments(steps=2)`."""
+    kinds = typing.get_args(info.type) or (info.type,)
+    base = next((b for b in (Law, Denoiser) for k in kinds if isinstance(k, type) and issubclass(k, b)), None)
+    if base is None:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=base.__name__.upper(),
+        instance_from_str=lambda words: read_part(base, words[0]),
+        is_instance=lambda value: value is None or isinstance(value, base),
+        str_from_instance=lambda value: [repr(value)],
+    )
+
+
+def read_part(base: Any, text: str) -> Any:
+    """`Moments(steps=2)` as a value of `base`, `None` as none; nothing is executed."""
+    if text == "None" and base is Denoiser:
+        return None
+    try:
+        call = ast.parse(text, mode="eval").body
+        name, given = (call.func, call.keywords) if isinstance(call, ast.Call) and not call.args else (call, [])
+        assert isinstance(name, ast.Name)
+        values = {str(word.arg): ast.literal_eval(word.value) for word in given}
+    except (SyntaxError, ValueError, AssertionError):
+        raise ValueError(f"{text!r} is none. Write it as in Python, e.g. 'Moments(steps=2)'.") from None
+    return from_dict(base, {"kind": name.id, **values})

@@ -139,7 +139,7 @@ class Refined(Law):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Denoiser:
+class Denoiser(Choice):
     """d, which gives the score, and with it balance and pull."""
 
     weight: float = 1.0
