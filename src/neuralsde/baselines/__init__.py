@@ -1,1 +1,0 @@
-"""Other sequence models behind the same seam, for comparison."""

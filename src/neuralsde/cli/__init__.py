@@ -203,8 +203,8 @@ def _dispatch(arguments: list[str]) -> None:
     if name not in COMMANDS:
         raise ValueError(f"There is no command {name!r}. Commands: {', '.join([*COMMANDS, 'train'])}.")
     command = COMMANDS[name]
-    if hasattr(command, "SHORT") and {"-h", "--help"} & set(rest):
-        command = short_help(command, command.SHORT)
+    if command is Fit and {"-h", "--help"} & set(rest):
+        command = short_help(command, Fit.SHORT)
     rest = ["--help" if argument == "--help-all" else argument for argument in rest]
     tyro.cli(command, args=rest, prog=f"nsde {name}", registry=PARTS).run()
 

@@ -1,1 +1,0 @@
-"""Scores of sampled paths: arrays in, numbers out."""

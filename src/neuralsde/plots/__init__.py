@@ -1,1 +1,0 @@
-"""Figures: arrays in, Figure out."""

@@ -1,1 +1,0 @@
-"""Demonstrations of robots: npz, zarr replay buffers and LeRobot datasets."""

@@ -1,1 +1,0 @@
-"""Tables in files: cells, columns, stamps, and what becomes of them."""

@@ -1,1 +1,0 @@
-"""Clips of colliding objects: physics, camera, rendering."""

@@ -1,1 +1,0 @@
-"""Push-T: the simulator, episodes, and pictures of both."""

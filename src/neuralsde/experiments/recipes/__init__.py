@@ -1,1 +1,0 @@
-"""Recipes: short functions that return an `Experiment`; variants change a few fields."""

@@ -1,1 +1,0 @@
-"""Families of data with their scores. A task knows models only through the seam."""
