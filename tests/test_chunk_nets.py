@@ -125,7 +125,7 @@ def test_states_that_are_no_chunks_are_refused(kind):
             {"sampler": DiffusionSteps(variant="ddpm")},
             r"takes every noise level. Got num_steps=10. Set num_steps=100",
         ),
-        (DDIMConfig, {"num_steps": 101}, "must not exceed `num_train_timesteps`=100"),
+        (DDIMConfig, {"sampler": DiffusionSteps(num_steps=101)}, "must not exceed `num_train_timesteps`=100"),
     ],
 )
 def test_settings_out_of_range_are_refused(config, values, message):
@@ -181,7 +181,7 @@ def chunks(num=400, horizon=4, size=2, context=None):
 def exact_model(mean=0.4, std=0.3, **settings):
     config = DDIMConfig(net=MLPConfig(width=8, depth=1), normalise="none", **settings)
     model = build(config, chunks().transitions())
-    model.nets["net"] = ExactDenoiser(model.scheduler, mean, std)
+    model.nets["net"] = ExactDenoiser(model.levels, mean, std)
     model.limit.fill_(100.0)
     return model
 
@@ -190,7 +190,7 @@ def test_ddpm_generates_the_law_of_its_closed_form():
     mean, std = 0.4, 0.3
     model = exact_model(mean, std, sampler=DiffusionSteps(variant="ddpm", num_steps=100))
     # A step is affine in y when the target is Gaussian: mean and variance in closed form
-    a = model.scheduler.alphas_cumprod.double().tolist()
+    a = model.levels.alphas_cumprod.double().tolist()
     m, v = 0.0, 1.0
     for k in range(99, -1, -1):
         before = a[k - 1] if k else 1.0

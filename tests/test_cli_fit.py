@@ -9,11 +9,12 @@ import pytest
 
 from neuralsde import futures, load
 from neuralsde.cli import COMMANDS
-from neuralsde.cli.options import in_flags
+from neuralsde.cli.options import PARTS, in_flags
 from neuralsde.data.tables.read import read_table
 from neuralsde.data.tables.series import Series
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.references import brownian_nll
+from neuralsde.sde.config import Moments
 from neuralsde.training.run_folder import losses
 from test_cli import call, fails
 
@@ -86,7 +87,7 @@ def test_fit_leaves_a_model_its_record_and_a_report(run_dir):
         "- columns not used: state (not asked for), n (not asked for)",
         "- time: when, dates; counted in min from 2026-03-28T23:00:00Z",
         "5 path(s), 200 observations; per path: 40",
-        "the default settings, but net.width = 8, net.depth = 1, transition = moments",
+        "the default settings, but net.width = 8, net.depth = 1, law = Moments(steps=1, measurement=False)",
         "one step is 1 min",
         "| step | likelihood | denoiser | val_likelihood |",
         f"Held out: 1 of 5 paths ({series.holdout_ids[0]}).",
@@ -179,10 +180,10 @@ def test_settings_reach_the_model(tmp_path):
     config = load(tmp_path / "run" / "model").config
     assert (config.noise, config.tau, config.history, config.normalise) == (0.1, "uniform", 3, "isotropic")
     assert (config.net.encoder, config.net.width, config.sampler.substeps) == ("gru", 8, 2)
-    moments = ["--transition", "moments", "--measurement", "--lag", "None", "120", "--holdout", "0"]
+    moments = ["--law", "Moments(measurement=True)", "--lag", "None", "120", "--holdout", "0"]
     call("fit", file, *NAMES, *TINY, *moments, "--output", tmp_path / "moments")
     model = load(tmp_path / "moments" / "model")
-    assert model.config.transition == "moments" and model.config.measurement and model.lag == (None, 120.0)
+    assert model.config.law == Moments(measurement=True) and model.lag == (None, 120.0)
     # A table holds measurements: futures of it are drawn from and as such
     out = tmp_path / "futures.npz"
     draw = ["--stop", "300", "--num-times", "3", "--num-paths", "5", "--output", out]
@@ -227,16 +228,8 @@ def test_the_default_folder_is_named_after_the_file(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--flow-loss", "log", "--delta", "0.1"], "`--flow-loss`: nothing reads it .* or give `--transition euler`"),
-        (["--delta", "0.1"], "`--delta`: .* or give `--transition euler --flow-loss log`"),
-        (["--delta", "0.1", "--transition", "euler"], "`--delta`: nothing reads it with .* --flow-loss mse"),
-        (
-            ["--diffusion-loss", "match", "--tau", "uniform"],
-            "`--diffusion-loss`: nothing reads it with .* --tau uniform",
-        ),
         (["--interpolation", "bridge"], "`--interpolation`: .* --tau start.* or give `--tau uniform`"),
-        (["--transition", "euler", "--flow-loss", "log", "--delta", "0.1", "--diffusion-loss", "match"], None),
-        (["--flow-loss", "log", "--delta", "0.1", "--tau", "uniform", "--interpolation", "bridge"], None),
+        (["--tau", "uniform", "--interpolation", "bridge"], None),
     ],
 )
 def test_settings_that_nothing_reads_are_refused(options, message):
@@ -244,7 +237,7 @@ def test_settings_that_nothing_reads_are_refused(options, message):
 
     from neuralsde.forecast.fit import refuse_unread
 
-    config = tyro.cli(COMMANDS["fit"], args=["pumps.csv", *options]).model
+    config = tyro.cli(COMMANDS["fit"], args=["pumps.csv", *options], registry=PARTS).model
     if message is None:
         refuse_unread(config)
     else:
@@ -272,7 +265,7 @@ def test_what_is_not_there_is_named(tmp_path, capsys):
         ("t,x\n0,1\n1,2\n", ["--time", "x1"], "has no column 'x1'. Did you mean 'x'?"),
         ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--holdout", "1"], "`--holdout` is a share within [0, 1)"),
         ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--time", "t", "--lag", "50"], "No path is long enough"),
-        ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--time", "t", "--diffusion-loss", "log"], "nothing reads it"),
+        ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--time", "t", "--interpolation", "bridge"], "nothing reads it"),
     ],
 )
 def test_what_cannot_work_is_refused_before_training(text, options, message, tmp_path, capsys):

@@ -3,13 +3,14 @@ from dataclasses import asdict, replace
 import pytest
 import yaml
 
-from neuralsde.baselines.config import DDIMConfig, RectifiedFlowConfig
+from neuralsde.baselines.config import DDIMConfig, Generation, RectifiedFlowConfig
 from neuralsde.experiments.config import BranchingConfig, Experiment
 from neuralsde.experiments.recipes.branching import comparison
 from neuralsde.experiments.recipes.registry import RECIPES
+from neuralsde.formats import current
 from neuralsde.nets.config import MLPConfig
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict, with_settings
-from neuralsde.sde.config import Denoiser, NeuralSDEConfig, Sampler
+from neuralsde.sde.config import Denoiser, Deterministic, Euler, Moments, NeuralSDEConfig, Sampler
 from neuralsde.training.config import TrainConfig
 
 EXPERIMENTS = {name: recipe() for name, recipe in RECIPES.items()} | comparison()
@@ -58,7 +59,8 @@ def changed(path, value):
         ("nam", "x", r"Unknown key `nam` for Experiment\. Did you mean `name`\?"),
         ("train.leraning_rate", 1.0, r"Unknown key `train\.leraning_rate` for TrainConfig"),
         ("train.step", 10, r"Unknown key `train\.step` for TrainConfig\. Did you mean `steps`\?"),
-        ("model.flow_los", "mse", r"Unknown key `model\.flow_los` .* Did you mean `flow_loss`\?"),
+        ("model.law.flow_los", "mse", r"Unknown key `model\.law\.flow_los` .* Did you mean `flow_loss`\?"),
+        ("model.nois", 0.1, r"Unknown key `model\.nois` .* Did you mean `noise`\?"),
         ("model.sampler.pul", 1.0, r"Unknown key `model\.sampler\.pul` for Sampler\. Did you mean `pull`\?"),
         ("model.net.zzz", 1, r"Unknown key `model\.net\.zzz` for MLPConfig\. It takes width, depth, dropout"),
         ("train.steps", "many", r"`train\.steps` must be of type int\. Got 'many'"),
@@ -67,7 +69,7 @@ def changed(path, value):
         ("train.lr", True, r"`train\.lr` must be of type float\. Got True"),
         ("train.lr", "1e-3x", r"`train\.lr` must be of type float\. Got '1e-3x'"),
         ("train.progress", 1, r"`train\.progress` must be of type bool\. Got 1"),
-        ("train.stages", "flow", r"`train\.stages` must be a list\. Got 'flow'"),
+        ("train.trackers", "wandb", r"`train\.trackers` must be a list\. Got 'wandb'"),
         ("train.precision", "fp8", r"`train\.precision` must be one of \['no', 'tf32', 'bf16'\]\. Got 'fp8'"),
         ("model.tau", "middle", r"`model\.tau` must be one of the types .*float.*Got 'middle'"),
         ("model.sampler", 3, r"`model\.sampler` must be a mapping\. Got 3"),
@@ -91,12 +93,19 @@ def test_missing_parts_are_named():
     with pytest.raises(ValueError, match="`Experiment` lacks name, task"):
         from_dict(Experiment, {"model": {"kind": "NeuralSDEConfig"}})
     with pytest.raises(ValueError, match=r"`model\.kind` must be one of"):
-        from_dict(Experiment, {"name": "x", "task": {}, "model": {"kind": "Other"}})
-    assert from_dict(Experiment, {"name": "x", "task": {}, "model": {"kind": "DDIMConfig"}}).train == TrainConfig()
+        from_dict(Experiment, {"name": "x", "task": {"kind": "BranchingConfig"}, "model": {"kind": "Other"}})
+    assert (
+        from_dict(Experiment, {"name": "x", "task": {"kind": "BranchingConfig"}, "model": {"kind": "DDIMConfig"}}).train
+        == TrainConfig()
+    )
 
 
 def test_a_record_from_before_there_was_a_choice_means_the_first():
-    assert isinstance(from_dict(Experiment, {"name": "x", "task": {}, "model": {}}).task, BranchingConfig)
+    old = {"name": "x", "task": {}, "model": {"net": {"width": 8}}}
+    found = from_dict(Experiment, current(old))
+    assert isinstance(found.task, BranchingConfig) and found.model == NeuralSDEConfig(net=MLPConfig(width=8))
+    with pytest.raises(ValueError, match=r"`task` lacks its `kind`, one of \['BranchingConfig', "):
+        from_dict(Experiment, old)
 
 
 def test_whole_numbers_serve_as_floats_also_as_people_write_them():
@@ -139,11 +148,15 @@ def test_files(tmp_path):
         (NeuralSDEConfig, {"noise": -0.1}, "`noise` must not be negative"),
         (NeuralSDEConfig, {"noise": float("nan")}, "`noise` must not be negative"),
         (NeuralSDEConfig, {"noise": (0.1, 0.0)}, "positive for all features or none"),
-        (NeuralSDEConfig, {"delta": 0.0}, "`delta` must be positive"),
-        (NeuralSDEConfig, {"denoiser_weight": 0.0}, "`denoiser_weight` must be positive"),
+        (Euler, {"delta": 0.0}, "`delta` must be positive"),
+        (Denoiser, {"weight": 0.0}, "`weight` must be positive"),
         (NeuralSDEConfig, {"history": 0}, "`history` must be at least 1"),
-        (NeuralSDEConfig, {"alpha": True, "denoiser": False}, "`alpha` got no score"),
-        (DDIMConfig, {"num_steps": 0}, "`num_steps` must be at least 1"),
+        (NeuralSDEConfig, {"denoiser": Denoiser(alpha=True), "noise": 0.0}, "`alpha` got no score"),
+        (NeuralSDEConfig, {"shared": True, "law": Deterministic(), "denoiser": None}, "`shared` takes flow with"),
+        (NeuralSDEConfig, {"interpolation": "bridge", "law": Deterministic()}, "needs the diffusion"),
+        (NeuralSDEConfig, {"law": Moments(measurement=True), "tau": "uniform"}, "`measurement` is learned by"),
+        (Moments, {"steps": 0}, "`steps` must be at least 1"),
+        (Generation, {"num_steps": 0}, "`num_steps` must be at least 1"),
         (RectifiedFlowConfig, {"noise": -1.0}, "`noise` must not be negative"),
         (RectifiedFlowConfig, {"history": 0}, "`history` must be at least 1"),
         *((TrainConfig, {n: 0}, f"`{n}` must be at least 1") for n in ("steps", "batch_size", "keep", "log_every")),
@@ -173,7 +186,7 @@ def test_configs_are_frozen_and_replace_checks_again():
 @pytest.mark.parametrize(
     ("cls", "values", "message"),
     [
-        (NeuralSDEConfig, {"flow_loss": "MSE"}, r"`flow_loss` must be one of \['mse', 'log', 'nll'\]. Got 'MSE'"),
+        (Euler, {"flow_loss": "MSE"}, r"`flow_loss` must be one of \['mse', 'log', 'nll'\]. Got 'MSE'"),
         (NeuralSDEConfig, {"normalise": "zscore"}, r"`normalise` must be one of .* Got 'zscore'"),
         (Sampler, {"solver": "rk4"}, r"`solver` must be one of .* Got 'rk4'"),
         (NeuralSDEConfig, {"history": 2.0}, r"`history` must be a whole number. Got 2.0"),

@@ -16,7 +16,7 @@ from test_cli_fit import NAMES, TINY, write_table
 
 READING = {"id": "who", "time": "when", "columns": ["a", "b"], "context": ["u"], "time_unit": "min"}
 SETTINGS = {
-    "model": NeuralSDEConfig(transition="moments", net=nsde.MLPConfig(width=8, depth=1)),
+    "model": NeuralSDEConfig(law=nsde.Moments(), net=nsde.MLPConfig(width=8, depth=1)),
     "train": TrainConfig(batch_size=32, log_every=2, progress=False, cpu=True),
     "steps": 4,
 }

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from problems import CoxIngersollRoss, DoubleWell
 from scipy import stats
 
 import neuralsde as nsde
@@ -17,7 +18,7 @@ from neuralsde.experiments.tasks import known_sdes
 from neuralsde.experiments.tasks.systems import SYSTEMS, bridge_log_prob
 from neuralsde.models.build import build
 from neuralsde.sde.config import Sampler
-from problems import CoxIngersollRoss, DoubleWell
+from neuralsde.sde.fields import Fields
 
 ALL = list(SYSTEMS)
 
@@ -107,16 +108,26 @@ def test_missing_and_noisy_observation():
     )  # empty rows are dropped
 
 
+class TrueFields(Fields):
+    """Fields that know; `model` is set from outside."""
+
+    def coefficients(self, state, condition, sampler, signs, *, correction):
+        model = self.model
+        x = model.scale.raw(state[:, -1]).double()
+        unit, step = model.scale.std, model.scale.step
+        f = (model.system.drift(x).float() * step / unit) * model.factor[0]
+        g = (model.system.diffusion(x).float() * step**0.5 / unit) * model.factor[1]
+        c = super().coefficients(state, condition, sampler, signs, correction=correction)
+        return replace(c, drift=f, diffusion=g)
+
+
 class Truth(nsde.NeuralSDE):
     """A model that knows: what the scores give it is their floor."""
 
-    def coefficients(self, state, condition, sampler, signs, *, correction):
-        x = self.scale.raw(state[:, -1]).double()
-        unit, step = self.scale.std, self.scale.step
-        f = (self.system.drift(x).float() * step / unit) * self.factor[0]
-        g = (self.system.diffusion(x).float() * step**0.5 / unit) * self.factor[1]
-        c = super().coefficients(state, condition, sampler, signs, correction=correction)
-        return replace(c, drift=f, diffusion=g)
+    def _fields(self):
+        fields = TrueFields(*vars(super()._fields()).values())
+        object.__setattr__(fields, "model", self)
+        return fields
 
 
 def known_model(name, factor=(1.0, 1.0), **task):

@@ -9,14 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from toy_models import constant_model, field_model, fields_of, mlp_model, pairs
 
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
 from neuralsde.models.sequence import finite
 from neuralsde.nets.config import MLPConfig, UViTConfig
-from neuralsde.sde.config import Denoiser, Deterministic
+from neuralsde.sde.config import Denoiser, Deterministic, Euler
 from neuralsde.solvers.noise import Noise
-from toy_models import constant_model, field_model, fields_of, mlp_model, pairs
 
 ALPHA = 1e-5
 NET = MLPConfig(width=16, depth=1)

@@ -63,7 +63,9 @@ def test_the_seam_names_no_subclass(file):
         assert not re.search(r"NeuralSDE\b(?! whose)|isinstance\(self, |isinstance\(model, ", file.read_text())
 
 
-PARTICIPLES = set("drawn given kept known made seen shown taken written chosen moved joined".split())
+PARTICIPLES = set(
+    ["drawn", "given", "kept", "known", "made", "seen", "shown", "taken", "written", "chosen", "moved", "joined"]
+)
 
 
 @each_file

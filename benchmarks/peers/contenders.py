@@ -20,7 +20,7 @@ from neuralsde.models.build import build
 from neuralsde.models.config import ModelConfig
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.sde.config import Denoiser, Moments, NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit
@@ -158,10 +158,9 @@ def neural_sde_measured(data: Trajectories, shape: Shape) -> Contender:
     config = NeuralSDEConfig(
         tau="start",
         noise=0.05,
-        antithetic=True,
-        measurement=True,
+        denoiser=Denoiser(antithetic=True),
         net=replace(NET, width=shape.width),
-        **READING,
+        **READING | {"law": Moments(measurement=True)},
     )
     gap = float(data.times[1] - data.times[0])
     return Pairs(config, data, tuple(k * gap for k in LAGS), seed=shape.seed, batch=shape.batch or 0)

@@ -17,14 +17,13 @@ from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig
 from neuralsde.nets.mlp import MLP
-from neuralsde.sde.config import NeuralSDEConfig, Sampler
+from neuralsde.sde.config import Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import Average, learning_rate
 
 READING: dict[str, Any] = {
-    "transition": "moments",
-    "transition_steps": 1,
+    "law": Moments(),
     "sampler": Sampler(solver="heun", substeps=2),
 }
 """How the density and the paths of a learned SDE are computed, for every method."""

@@ -61,14 +61,14 @@ class Choice:
 
     builds: ClassVar[str | type] = ""
     """What the settings are of: a class, or "module:Class", which is imported when it is needed."""
-    _kinds: ClassVar[dict[str, type]] = {}
+    _kinds: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         Choice._kinds[cls.__name__] = cls
 
     @classmethod
-    def kinds(cls) -> dict[str, type]:
+    def kinds(cls) -> dict[str, Any]:
         """The class itself and what derives from it, by name."""
         return {name: kind for name, kind in Choice._kinds.items() if issubclass(kind, cls)}
 
@@ -124,9 +124,14 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
 
 def _kind(cls: Any, values: dict[str, Any], where: str) -> Any:
     """The class that a record of `cls` is of."""
-    if not issubclass(cls, Choice) or "kind" not in values:
+    if not issubclass(cls, Choice):
         return cls
-    kinds, kind = cls.kinds(), values["kind"]
+    kinds = cls.kinds()
+    if "kind" not in values:
+        real = sorted(name for name, kind in kinds.items() if kind.builds)
+        check(cls in kinds.values() and (not real or bool(cls.builds)), f"`{where}` lacks its `kind`, one of {real}.")
+        return cls
+    kind = values["kind"]
     known = f"must be one of {sorted(kinds)}. Got {kind!r}. Import the module that defines it first, if it is yours."
     check(kind in kinds, f"`{where}{'.' if where else ''}kind` {known}")
     return kinds[kind]

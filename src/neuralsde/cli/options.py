@@ -49,11 +49,12 @@ def keywords(function: Callable[..., Any], options: Any) -> dict[str, Any]:
 def in_flags(text: str, command: Any) -> str:
     """A message of Python's in the words of a command: `lag=5` becomes `--lag 5`."""
     flags = _flags(command)
+    flags |= {flag.removeprefix("--").replace("-", "_"): flag for flag in flags.values()}  # `train.lr` too
 
     def rewritten(match: re.Match[str]) -> str:
         try:
             call: Any = ast.parse(f"f({match[1]})", mode="eval").body
-            words = [flags[argument.id] for argument in call.args]
+            words = [flags[ast.unparse(argument)] for argument in call.args]
             for argument in call.keywords:
                 value = ast.literal_eval(argument.value)
                 values = [] if value is True else value if isinstance(value, (list, tuple)) else [value]

@@ -14,8 +14,9 @@ import numpy as np
 from neuralsde.data.describe import Description
 from neuralsde.data.tables.read import Table
 from neuralsde.forecast.futures import Forecasts
+from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import to_dict
+from neuralsde.nets.config import NetConfig
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.training.run_folder import losses
 
@@ -222,18 +223,15 @@ def _time(table: Table) -> str:
 
 def _settings(model: SequenceModel) -> str:
     """The settings that are not the defaults."""
-    own, default = _flat(to_dict(model.config)), _flat(to_dict(NeuralSDEConfig()))
-    changed = {"lag": model.lag, **{k: v for k, v in own.items() if v != default.get(k)}}
+    changed, usual = {"lag": model.lag}, NeuralSDEConfig()
+    for name, value in vars(model.config).items():
+        default = getattr(usual, name)
+        if isinstance(value, type(default)) and isinstance(value, NetConfig | Sampling):
+            changed |= {f"{name}.{k}": v for k, v in vars(value).items() if v != getattr(default, k)}
+        elif value != default:
+            changed[name] = value
     words = ", ".join(f"{k} = {v}" for k, v in changed.items() if v is not None)
     return f"the default settings, but {words}" if words else "the default settings"
-
-
-def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names, as options of the command line have them."""
-    parts = [
-        _flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v} for k, v in record.items() if k != "kind"
-    ]
-    return {k: v for part in parts for k, v in part.items()}
 
 
 def _scores(held_out: HeldOut | None) -> list[str]:
