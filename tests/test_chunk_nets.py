@@ -12,6 +12,7 @@ from neuralsde.baselines.config import DDIMConfig, DiffusionSteps
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.attention import Attention
+from neuralsde.nets.backbone import Backbone
 from neuralsde.nets.chunk_transformer import ChunkTransformer
 from neuralsde.nets.config import ChunkTransformerConfig, MLPConfig, UNet1DConfig
 from neuralsde.nets.unet1d import UNet1D
@@ -152,7 +153,7 @@ def test_attention_is_that_of_torch(causal):
 # Diffusion over chunks
 
 
-class ExactDenoiser(nn.Module):
+class ExactDenoiser(Backbone):
     """The best prediction of the noise for a Gaussian target; the time is read from the first of its features."""
 
     takes_target = True
@@ -223,7 +224,7 @@ def test_a_step_is_that_of_the_ddpm_scheduler():
     rng, z = torch.Generator().manual_seed(0), torch.randn(5, 4, 2, generator=torch.Generator().manual_seed(1))
     noise = [torch.randn(5, 4, 2, generator=rng) for _ in range(100)]
     with torch.no_grad():
-        ours = model.generate(z, z[:, None], None, lambda k: noise[k])
+        ours = model.generate(z, lambda y, t: model.net(y, t, z[:, None], None), lambda k: noise[k], model.sampler)
     y, rng = z, torch.Generator().manual_seed(0)
     for level in range(99, -1, -1):
         with torch.no_grad():
@@ -234,14 +235,14 @@ def test_a_step_is_that_of_the_ddpm_scheduler():
 
 def test_ddim_is_a_function_of_its_first_noise():
     mean, std = 0.4, 0.3
-    model = exact_model(mean, std, num_steps=100)
+    model = exact_model(mean, std, sampler=DiffusionSteps(num_steps=100))
     z = torch.linspace(-2, 2, 9).reshape(9, 1, 1).expand(9, 4, 2)
 
     def nothing(k):
         raise AssertionError("DDIM draws nothing")
 
     with torch.no_grad():
-        y = model.generate(z, z[:, None], None, nothing)
+        y = model.generate(z, lambda y, t: model.net(y, t, z[:, None], None), nothing, model.sampler)
     torch.testing.assert_close(y, mean + std * z, atol=0.02, rtol=0.03)  # the exact transport of a Gaussian
 
 

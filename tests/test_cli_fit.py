@@ -228,7 +228,7 @@ def test_the_default_folder_is_named_after_the_file(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--interpolation", "bridge"], "`--interpolation`: .* --tau start.* or give `--tau uniform`"),
+        (["--interpolation", "bridge"], "`--interpolation`: .* `--tau start`.* or give `--tau uniform`"),
         (["--tau", "uniform", "--interpolation", "bridge"], None),
     ],
 )

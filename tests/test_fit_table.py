@@ -117,7 +117,7 @@ def test_mistakes_are_told_in_the_words_of_python(here, tmp_path):
     [
         ("`lag` is short", "`--lag` is short"),
         ('give `date_format="%d/%m/%Y %H:%M"`', "give `--date-format '%d/%m/%Y %H:%M'`"),
-        ('`transition="euler", flow_loss="log"`', "`--transition euler --flow-loss log`"),
+        ('`tau="uniform", interpolation="bridge"`', "`--tau uniform --interpolation bridge`"),
         ("`resume=True` or `holdout=0`", "`--resume` or `--holdout 0`"),
         ("`columns=['a', 'b c']`", "`--columns a 'b c'`"),
         ("`batch_size` and `noise`", "`--train.batch-size` and `--noise`"),

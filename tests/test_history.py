@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from toy_models import fields_of
 
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
 from neuralsde.baselines.config import DDIMConfig, DiffusionSteps, GaussianConfig, Generation, RectifiedFlowConfig
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import RECIPES
+from neuralsde.formats import current
 from neuralsde.models.build import build
 from neuralsde.nets.config import HistoryConfig, MLPConfig
 from neuralsde.nets.history import HistoryMLP
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict
 from neuralsde.sde.config import Denoiser, NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
-from toy_models import fields_of
 
 ENCODERS = ["gru", "transformer"]
 MODELS = {
@@ -275,7 +276,7 @@ def test_the_kind_of_net_survives_records(encoder, tmp_path):
     assert to_dict(experiment)["model"]["net"]["kind"] == "HistoryConfig"
     values = to_dict(recipe)
     del values["model"]["net"]["kind"]  # a record from before there was a choice
-    assert from_dict(Experiment, values) == recipe
+    assert from_dict(Experiment, current(values)) == recipe
 
 
 def test_the_command_line_changes_the_net_of_a_record(tmp_path, capsys):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.nets.config import NetConfig
+from neuralsde.nets.config import ImageConfig, NetConfig
 from neuralsde.records import built_by
 
 
@@ -21,8 +21,10 @@ class Backbone(nn.Module):
         """Set units of its own from the data; `noise` is what training adds to its inputs."""
 
 
-def backbone_of(config: Any) -> type[Backbone]:
-    """The class of the net that settings ask for."""
+def backbone_of(config: Any, *, images: bool = False) -> type[Backbone]:
+    """The class of the net that settings ask for; `images` says whether the model gives it those of a context."""
+    if isinstance(config, ImageConfig) and not images:
+        raise ValueError("An ImageConfig is a net of a NeuralSDE. Got it in another model.")
     if not isinstance(config, NetConfig) or not config.builds:
         raise ValueError(
             f"`net` must be a config such as MLPConfig(width=64). Got a {type(config).__name__}. "

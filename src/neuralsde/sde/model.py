@@ -89,7 +89,7 @@ class NeuralSDE(SequenceModel):
 
     @classmethod
     def default_nets(cls, config: NeuralSDEConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
-        net, parts = backbone_of(config.net), config.parts
+        net, parts = backbone_of(config.net, images=True), config.parts
         form: dict[str, Any] = {"history": config.history, "late": config.num_late}
         form |= {"condition_size": context_size + config.num_late}
         if config.shared:
