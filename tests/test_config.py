@@ -7,10 +7,11 @@ from neuralsde.baselines.config import DDIMConfig, RectifiedFlowConfig
 from neuralsde.experiments.config import BranchingConfig, Experiment
 from neuralsde.experiments.recipes.branching import comparison
 from neuralsde.experiments.recipes.registry import RECIPES
+from neuralsde.formats import current
 from neuralsde.nets.config import MLPConfig
-from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict, with_settings
+from neuralsde.records import each_with_settings, from_dict, load_yaml, save_yaml, to_dict, with_settings
 from neuralsde.sde.config import Denoiser, NeuralSDEConfig, Sampler
-from neuralsde.training.config import TrainConfig
+from neuralsde.training.config import RunOptions, TrainConfig
 
 EXPERIMENTS = {name: recipe() for name, recipe in RECIPES.items()} | comparison()
 
@@ -28,7 +29,7 @@ def test_every_recipe_survives_yaml(name, tmp_path):
             tau=0.25, noise=(0.1, 0.2), denoiser=Denoiser(alpha=True), sampler=Sampler(balance=None, box=None)
         ),
         DDIMConfig(prediction="v_prediction", noise=1e-5, net=MLPConfig(dropout=0.5)),
-        TrainConfig(trackers=("tensorboard",), lr=1e-7, ema=0.0, cpu=True),
+        TrainConfig(lr=1e-7, ema=0.0),
     ],
 )
 def test_tuples_none_and_small_numbers_survive_yaml(config, tmp_path):
@@ -66,7 +67,7 @@ def changed(path, value):
         ("train.steps", True, r"`train\.steps` must be of type int\. Got True"),
         ("train.lr", True, r"`train\.lr` must be of type float\. Got True"),
         ("train.lr", "1e-3x", r"`train\.lr` must be of type float\. Got '1e-3x'"),
-        ("train.progress", 1, r"`train\.progress` must be of type bool\. Got 1"),
+        ("model.shared", 1, r"`model\.shared` must be of type bool\. Got 1"),
         ("train.stages", "flow", r"`train\.stages` must be a list\. Got 'flow'"),
         ("train.precision", "fp8", r"`train\.precision` must be one of \['no', 'tf32', 'bf16'\]\. Got 'fp8'"),
         ("model.tau", "middle", r"`model\.tau` must be one of the types .*float.*Got 'middle'"),
@@ -146,7 +147,8 @@ def test_files(tmp_path):
         (DDIMConfig, {"num_steps": 0}, "`num_steps` must be at least 1"),
         (RectifiedFlowConfig, {"noise": -1.0}, "`noise` must not be negative"),
         (RectifiedFlowConfig, {"history": 0}, "`history` must be at least 1"),
-        *((TrainConfig, {n: 0}, f"`{n}` must be at least 1") for n in ("steps", "batch_size", "keep", "log_every")),
+        *((TrainConfig, {n: 0}, f"`{n}` must be at least 1") for n in ("steps", "batch_size")),
+        *((RunOptions, {n: 0}, f"`{n}` must be at least 1") for n in ("keep", "log_every")),
         (TrainConfig, {"lr": float("nan")}, "`lr` must be positive"),
         (TrainConfig, {"ema": 1.0}, r"`ema` must be within \[0, 1\)"),
         (TrainConfig, {"warmup": 1.0}, "`warmup` is a share"),
@@ -189,3 +191,12 @@ def test_unknown_settings_are_suggested():
     with pytest.raises(ValueError, match=r"Unknown key `nosie` for NeuralSDEConfig. Did you mean `noise`"):
         with_settings(NeuralSDEConfig(), {"nosie": 0.1})
     assert with_settings(TrainConfig(), {"steps": 7}).steps == 7
+    with pytest.raises(ValueError, match=r"`progres` for TrainConfig or RunOptions. Did you mean `progress`"):
+        each_with_settings({"progres": False}, TrainConfig(), RunOptions())
+    train, options = each_with_settings({"cpu": True, "steps": 7}, TrainConfig(), RunOptions())
+    assert train.steps == 7 and options.cpu
+
+
+def test_how_a_run_ran_is_in_no_record():
+    old = to_dict(TrainConfig()) | {"progress": False, "cpu": True, "checkpoint_every": 7, "trackers": ["wandb"]}
+    assert from_dict(TrainConfig, current(old, "TrainConfig")) == TrainConfig()

@@ -75,10 +75,10 @@ def wait_for_step(process, run_dir, step):
 
 def test_fit_is_adamw_on_counted_noise_with_clipping_and_average():
     """An independent loop, by the book."""
-    config = TrainConfig(steps=6, lr=0.01, weight_decay=0.1, clip=0.5, ema=0.9, seed=3, **QUIET)
+    config = TrainConfig(steps=6, lr=0.01, weight_decay=0.1, clip=0.5, ema=0.9, seed=3)
     model, data = problem()
     mine = copy.deepcopy(model)
-    fit(model, data, config=config)
+    fit(model, data, config=config, **QUIET)
 
     pairs, average = data.transitions(), [p.detach().clone() for p in mine.parameters()]
     adam = torch.optim.AdamW(mine.parameters(), weight_decay=0.1)

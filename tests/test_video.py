@@ -24,7 +24,7 @@ from neuralsde.video.predict import cubic, encode_clips, predict, shown, straigh
 CLIPS = ClipsConfig(
     length=6, num_workers=1, collisions=CollisionsConfig(size=16, num_train=24, num_validation=8, num_test=8, samples=1)
 )
-SHORT = TrainConfig(steps=60, batch_size=16, lr=3e-3, ema=0.9, progress=False)
+SHORT = TrainConfig(steps=60, batch_size=16, lr=3e-3, ema=0.9)
 UVIT = UViTConfig(width=32, depth=3)
 
 

@@ -18,6 +18,13 @@ CUT: dict[str, dict[str, Any]] = {
 }
 """Settings of format 1 that are gone, and the value that they must have had."""
 
+DROPPED = {
+    "TrainConfig": (  # now in RunOptions
+        *("progress", "cpu", "compile", "graph", "log_every", "val_every", "checkpoint_every", "keep", "trackers"),
+    ),
+}
+"""Settings that never touched the numbers, and are in no record any more."""
+
 LAST = "neuralsde 0.1.0"
 """The version that reads all of format 1."""
 
@@ -30,6 +37,8 @@ def current(record: Any, kind: str = "") -> Any:
         return record
     kind = record.get("kind", kind)
     values = {name: current(value, _kind_of(name, kind)) for name, value in record.items()}
+    for name in DROPPED.get(kind, ()):
+        values.pop(name, None)
     for name, only in CUT.get(kind, {}).items():
         if values.pop(name, only) != only:
             raise ValueError(f"`{name}={record[name]}` is gone. {LAST} still reads this record.")

@@ -19,7 +19,7 @@ from neuralsde.training.config import TrainConfig
 
 REPORTED = 100_000
 """First seed of the episodes that are reported."""
-TRAIN = TrainConfig(steps=30_000, batch_size=1_024, lr=1e-3, ema=0.999, precision="tf32", checkpoint_every=10_000)
+TRAIN = TrainConfig(steps=30_000, batch_size=1_024, lr=1e-3, ema=0.999, precision="tf32")
 NET: EncodedConfig | MLPConfig = EncodedConfig(
     width=512, depth=4, memory=256, step_width=256, step_depth=3, dropout=0.3
 )
@@ -48,7 +48,7 @@ def perceptron() -> Experiment:
 
 def on_cpu() -> Experiment:
     """The same for those without a GPU: half an hour on one core."""
-    return replace(neural_sde(), name="pusht-cpu", train=replace(BRIEF, precision="no", cpu=True))
+    return replace(neural_sde(), name="pusht-cpu", train=replace(BRIEF, precision="no"))
 
 
 def diffusion_policy() -> Experiment:
