@@ -18,14 +18,8 @@ class TrainConfig:
     """Transitions per step, over all processes together."""
     lr: float = 1e-3
     """Peak learning rate of AdamW."""
-    warmup: float = 0.05
-    """Share of the steps in which the rate rises linearly; then it falls as a cosine."""
-    final_lr: float = 0.01
-    """Last learning rate as a share of the peak."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
-    clip: float = 1.0
-    """Largest norm of the gradient of each trained part; 0 turns clipping off."""
     ema: float = 0.995
     """Decay of the moving average of the weights that is kept as the result; 0 keeps the last weights."""
     seed: int = 0
@@ -45,8 +39,6 @@ class TrainConfig:
         check(self.context_noise >= 0, f"`context_noise` must not be negative. Got {self.context_noise=}.")
         check(0 <= self.ema < 1, f"`ema` must be within [0, 1). Got {self.ema=}.")
         check(0 <= self.val_fraction < 1, f"`val_fraction` must be within [0, 1). Got {self.val_fraction=}.")
-        check(0 <= self.warmup < 1, f"`warmup` is a share of the steps in [0, 1). Got {self.warmup=}.")
-        check(0 <= self.final_lr <= 1, f"`final_lr` is a share of `lr` within [0, 1]. Got {self.final_lr=}.")
 
 
 @dataclass(frozen=True, kw_only=True)

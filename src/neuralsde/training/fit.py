@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 FREE_TO_CHANGE = {"sampler"}
 """Settings of the model that a resumed run may change: they do not touch the numbers."""
+WARMUP = 0.05
+"""Share of the steps in which the learning rate rises linearly; then it falls as a cosine."""
+FINAL_RATE = 0.01
+"""Last learning rate as a share of the peak."""
+CLIP = 1.0
+"""Largest norm of the gradient of each trained part."""
 VALIDATION_SIZE = 8_192
 FINGERPRINT_SIZE = 4_096
 
@@ -53,10 +59,10 @@ class Interrupted(KeyboardInterrupt):
 def learning_rate(config: TrainConfig, step: int) -> float:
     """Linear warm-up, then a cosine."""
     position = step / config.steps
-    if position < config.warmup:
-        return config.lr * (position * config.steps + 1) / (config.warmup * config.steps + 1)
-    share = (position - config.warmup) / (1 - config.warmup)
-    return config.lr * (config.final_lr + (1 - config.final_lr) * 0.5 * (1 + math.cos(math.pi * share)))
+    if position < WARMUP:
+        return config.lr * (position * config.steps + 1) / (WARMUP * config.steps + 1)
+    share = (position - WARMUP) / (1 - WARMUP)
+    return config.lr * (FINAL_RATE + (1 - FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * share)))
 
 
 def _fingerprint(data: Transitions) -> str:
@@ -233,9 +239,8 @@ class _Loop:
             self._require_finite(values, self.parts, step)
         self.optimiser.zero_grad(set_to_none=True)
         self.accelerator.backward(sum(losses.values()))
-        if self.config.clip > 0:
-            for parameters in self.groups.values():
-                self.accelerator.clip_grad_norm_(parameters, self.config.clip)
+        for parameters in self.groups.values():
+            self.accelerator.clip_grad_norm_(parameters, CLIP)
         self.optimiser.step()
         return values
 

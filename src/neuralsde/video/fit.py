@@ -232,7 +232,7 @@ def _plan(
 
     frames = defaults.AUTOENCODER
     assert isinstance(frames.net, ConvConfig) and isinstance(latents.net, UViTConfig)
-    convolutions = frames.net if gpu else ConvConfig(latent=frames.net.latent, width=16, blocks=1)
+    convolutions = frames.net if gpu else ConvConfig(width=16)
     net = replace(latents.net, width=options.width or (latents.net.width if gpu else 128))
     own = replace(training(defaults.REAL_TRAIN, steps, 2_000), lr=defaults.learning_rate(net.width))
     return VideoPlan(
