@@ -26,7 +26,7 @@ def test_every_recipe_survives_yaml(name, tmp_path):
     "config",
     [
         NeuralSDEConfig(
-            tau=0.25, noise=(0.1, 0.2), denoiser=Denoiser(alpha=True), sampler=Sampler(balance=None, box=None)
+            tau=0.25, noise=(0.1, 0.2), denoiser=Denoiser(antithetic=True), sampler=Sampler(balance=None, box=None)
         ),
         DDIMConfig(prediction="v_prediction", noise=1e-5, net=MLPConfig(dropout=0.5)),
         TrainConfig(lr=1e-7, ema=0.0),
@@ -76,7 +76,7 @@ def changed(path, value):
         (
             "model.kind",
             "GAN",
-            r"`model\.kind` must be one of \['AutoencoderConfig', 'BETConfig', 'DDIMConfig', .*Got 'GAN'",
+            r"`model\.kind` must be one of \['AutoencoderConfig', 'BETConfig', .*'DDIMConfig', .*Got 'GAN'",
         ),
         ("train", None, r"`train` must be a mapping\. Got None"),
         ("model.noise", -0.1, r"`noise` must not be negative"),
@@ -140,10 +140,8 @@ def test_files(tmp_path):
         (NeuralSDEConfig, {"noise": -0.1}, "`noise` must not be negative"),
         (NeuralSDEConfig, {"noise": float("nan")}, "`noise` must not be negative"),
         (NeuralSDEConfig, {"noise": (0.1, 0.0)}, "positive for all features or none"),
-        (NeuralSDEConfig, {"delta": 0.0}, "`delta` must be positive"),
         (NeuralSDEConfig, {"denoiser_weight": 0.0}, "`denoiser_weight` must be positive"),
         (NeuralSDEConfig, {"history": 0}, "`history` must be at least 1"),
-        (NeuralSDEConfig, {"alpha": True, "denoiser": False}, "`alpha` got no score"),
         (DDIMConfig, {"num_steps": 0}, "`num_steps` must be at least 1"),
         (RectifiedFlowConfig, {"noise": -1.0}, "`noise` must not be negative"),
         (RectifiedFlowConfig, {"history": 0}, "`history` must be at least 1"),
@@ -151,8 +149,6 @@ def test_files(tmp_path):
         *((RunOptions, {n: 0}, f"`{n}` must be at least 1") for n in ("keep", "log_every")),
         (TrainConfig, {"lr": float("nan")}, "`lr` must be positive"),
         (TrainConfig, {"ema": 1.0}, r"`ema` must be within \[0, 1\)"),
-        (TrainConfig, {"warmup": 1.0}, "`warmup` is a share"),
-        (TrainConfig, {"final_lr": -0.1}, "`final_lr` is a share"),
         (TrainConfig, {"val_fraction": 1.0}, "`val_fraction` must be within"),
         (BranchingConfig, {"density": 0}, "`density` must be at least 1"),
         (BranchingConfig, {"angle": 90.0}, "`angle` must be between 0 and 90"),
