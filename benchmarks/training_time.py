@@ -15,6 +15,7 @@ import torch
 
 from neuralsde.experiments.recipes import branching
 from neuralsde.experiments.run import run
+from neuralsde.training.config import RunOptions
 from neuralsde.training.run_folder import provenance, write_results
 
 
@@ -26,10 +27,11 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     recipe = branching.neural_sde()
-    recipe = replace(recipe, train=replace(recipe.train, progress=False, cpu=True))
+    options = RunOptions(progress=False, cpu=True)
     load = os.getloadavg()[0]
     seconds = [
-        run(replace(recipe, train=replace(recipe.train, seed=s))).results["train_seconds"] for s in range(args.repeats)
+        run(replace(recipe, train=replace(recipe.train, seed=s)), options=options).results["train_seconds"]
+        for s in range(args.repeats)
     ]
     print(
         f"{statistics.median(seconds):.1f} s (from {min(seconds):.1f} to {max(seconds):.1f}) on {args.threads} threads"

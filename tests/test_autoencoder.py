@@ -14,7 +14,7 @@ from neuralsde.nets.convolutional import sampled
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.config import AutoencoderConfig
 
-SMALL = AutoencoderConfig(net=ConvConfig(down=4, latent=3, width=8, blocks=1))
+SMALL = AutoencoderConfig(net=ConvConfig(down=4, width=8))
 
 
 def blobs(num=64, length=2, size=16, seed=0):
@@ -44,9 +44,9 @@ def test_it_draws_frames_that_it_has_not_seen(trained):
 
 def test_latents_have_unit_scale(trained):
     z = trained.encode(torch.from_numpy(blobs()[:, 0]))
-    assert z.shape == (64, 3, 4, 4) and trained.latent_shape == (3, 4, 4)
-    torch.testing.assert_close(z.mean((0, 2, 3)), torch.zeros(3), atol=1e-4, rtol=0)
-    torch.testing.assert_close(z.std((0, 2, 3)), torch.ones(3), atol=1e-3, rtol=0)
+    assert z.shape == (64, 4, 4, 4) and trained.latent_shape == (4, 4, 4)
+    torch.testing.assert_close(z.mean((0, 2, 3)), torch.zeros(4), atol=1e-4, rtol=0)
+    torch.testing.assert_close(z.std((0, 2, 3)), torch.ones(4), atol=1e-3, rtol=0)
 
 
 def test_a_frame_after_a_known_one_keeps_what_the_decoder_cannot_draw(trained):
@@ -107,7 +107,7 @@ def test_the_divergence_is_that_of_gaussians():
 @pytest.mark.parametrize("down", [2, 4, 8])
 def test_sizes(down):
     data = Trajectories.from_arrays(list(blobs(num=3)))
-    model = build(AutoencoderConfig(net=ConvConfig(down=down, latent=4, width=8, blocks=1)), data.transitions())
+    model = build(AutoencoderConfig(net=ConvConfig(down=down, width=8)), data.transitions())
     z = model.encode(torch.from_numpy(blobs(num=3)[:, 0]))
     assert z.shape == (3, 4, 16 // down, 16 // down) and model.decode(z).shape == (3, 1, 16, 16)
 

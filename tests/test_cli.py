@@ -26,7 +26,7 @@ from neuralsde.records import load_yaml
 ENV = os.environ | {"OMP_NUM_THREADS": "1"}
 TINY = [
     *("--model.net.width", "8", "--model.net.depth", "1", "--train.steps", "4", "--train.batch-size", "32"),
-    *("--train.log-every", "2", "--train.no-progress", "--train.cpu"),
+    *("--log-every", "2", "--no-progress", "--cpu"),
     *("--task.num-paths", "4", "--task.paths-per-branch", "2"),
 ]
 
@@ -216,7 +216,7 @@ def test_a_folder_with_a_run_needs_resume(run_dir, capsys):
 
 
 def test_ctrl_c_saves_and_resume_finishes_to_the_same_weights(tmp_path):
-    job = ["train", "branching", *TINY, "--train.steps", "300", "--train.checkpoint-every", "50"]
+    job = ["train", "branching", *TINY, "--train.steps", "300", "--checkpoint-every", "50"]
     command = [sys.executable, "-m", "neuralsde.cli", *job, "--output", str(tmp_path / "stopped")]
     process = subprocess.Popen(command, env=ENV, stderr=subprocess.PIPE, text=True)
     for _ in range(6000):
@@ -282,7 +282,7 @@ def test_plot_writes_an_image(run_dir, tmp_path, capsys):
 
 
 def tiny(experiment):
-    train = replace(experiment.train, steps=4, batch_size=32, cpu=True)
+    train = replace(experiment.train, steps=4, batch_size=32)
     model = replace(experiment.model, net=MLPConfig(width=8, depth=1))
     return replace(experiment, train=train, model=model, task=replace(experiment.task, num_paths=4, paths_per_branch=2))
 

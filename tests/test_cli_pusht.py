@@ -50,9 +50,9 @@ def tiny(file, **task):
     run = RECIPES["pusht"]()
     return replace(
         run,
-        task=replace(run.task, data=str(file), variants=(), num_episodes=2, num_workers=1, **task),
+        task=replace(run.task, data=str(file), variants=(), num_episodes=2, **task),
         model=replace(run.model, net=EncodedConfig(width=8, depth=1, memory=4, step_width=8, step_depth=1)),
-        train=TrainConfig(steps=2, batch_size=16, progress=False, cpu=True),
+        train=TrainConfig(steps=2, batch_size=16),
     )
 
 

@@ -23,14 +23,15 @@ from neuralsde.experiments.collisions.clips import clips
 from neuralsde.experiments.demos import video as demo
 from neuralsde.sde.config import Refined
 from neuralsde.training.config import TrainConfig
+from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.video.config import VideoFit
 from neuralsde.video.fit import fit_videos
 from neuralsde.video.model import load_video_model
 from test_cli import ENV, call, fails
 
 TINY = ["--size", "16", "--num-context", "3", "--width", "32", "--batch-size", "8", "--num-workers", "0"]
-TINY += ["--autoencoder-steps", "12", "--steps", "8", "--train.no-progress", "--train.cpu"]
-TINY += ["--train.log-every", "4", "--train.checkpoint-every", "4"]
+TINY += ["--autoencoder-steps", "12", "--steps", "8", "--no-progress", "--cpu"]
+TINY += ["--log-every", "4", "--checkpoint-every", "4"]
 
 
 pytestmark = pytest.mark.filterwarnings("error:noise:UserWarning")
@@ -91,16 +92,16 @@ def test_fit_leaves_a_model_a_report_and_pictures(films, run_dir):
 
 
 def test_python_does_the_same_in_one_call(films, run_dir, tmp_path):
-    options = VideoFit(size=16, num_context=3, width=32, batch_size=8, num_workers=0, autoencoder_steps=12)
-    train, said = TrainConfig(progress=False, cpu=True, log_every=4, checkpoint_every=4), []
-    found = fit_videos(films, output=tmp_path / "run", options=options, steps=8, train=train, say=said.append)
+    settings = VideoFit(size=16, num_context=3, width=32, batch_size=8, num_workers=0, autoencoder_steps=12)
+    options, said = RunOptions(progress=False, cpu=True, log_every=4, checkpoint_every=4), []
+    found = fit_videos(films, output=tmp_path / "run", settings=settings, steps=8, options=options, say=said.append)
     before, after = (load_file(d / "model" / "model.safetensors") for d in (run_dir, tmp_path / "run"))
     assert all(torch.equal(before[name], value) for name, value in after.items())
     assert found.scores == json.loads((run_dir / "results.json").read_text())["scores"]
     assert found.report.is_file() and found.summary in found.report.read_text() and len(said) == 4
     assert found.model.futures(found.model.read(films / "scene1.mp4"), num_frames=2).frames.shape[1] == 2
     with pytest.raises(ValueError, match=r"already holds a run. Go on with it \(`resume`\), or name another `output`"):
-        fit_videos(films, output=tmp_path / "run", options=options)
+        fit_videos(films, output=tmp_path / "run", settings=settings)
     with pytest.raises(ValueError, match=r"`train.lr`: for videos this is chosen"):
         fit_videos(films, output=tmp_path / "b", train=TrainConfig(lr=0.1))
     for settings, text in (({"steps": 0}, "`steps` must be at least 1"), ({"holdout": 1.0}, "`holdout` is a share")):
@@ -159,7 +160,7 @@ def test_a_run_that_was_stopped_gives_the_same_model(films, run_dir, tmp_path, c
 
 
 def test_ctrl_c_and_resume(films, tmp_path):
-    options = [*TINY, "--autoencoder-steps", "4000", "--train.checkpoint-every", "1000", "--output", "run"]
+    options = [*TINY, "--autoencoder-steps", "4000", "--checkpoint-every", "1000", "--output", "run"]
     command = [sys.executable, "-m", "neuralsde.cli", "fit", str(films), *options]
     process = subprocess.Popen(command, env=ENV, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "run" / "autoencoder" / "metrics.jsonl"
@@ -289,9 +290,7 @@ def test_folders_without_videos_and_tables_with_options_of_videos(tmp_path, caps
     assert "holds no videos" in fails(capsys, "fit", tmp_path / "none", "--output", tmp_path / "run")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "a.mp4").write_bytes(b"")
-    text = fails(
-        capsys, "fit", tmp_path / "bad", "--num-workers", "0", "--train.no-progress", "--output", tmp_path / "r"
-    )
+    text = fails(capsys, "fit", tmp_path / "bad", "--num-workers", "0", "--no-progress", "--output", tmp_path / "r")
     assert "No video can be used" in text and "a.mp4 is empty" in text
     (tmp_path / "t.csv").write_text("a,b\n1,2\n2,3\n")
     assert "--size: this is for videos" in fails(capsys, "fit", tmp_path / "t.csv", "--size", "32")
@@ -456,7 +455,7 @@ def test_clevrer_from_its_files_to_a_model(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "train 3 of 10,000, validation 1 of 5,000, test 1 of 5,000" in out and "50 frames of 3×128×128" in out
     options = ["--num-context", "4", "--width", "32", "--batch-size", "2", "--autoencoder-steps", "2", "--steps", "2"]
-    options += ["--train.no-progress", "--train.cpu"]
+    options += ["--no-progress", "--cpu"]
     call("fit", tmp_path / "shards", *options, "--output", tmp_path / "run")
     video = load_video_model(tmp_path / "run")
     assert video.settings.shape == (3, 128, 128) and video.fps == pytest.approx(5.12, rel=1e-3)
@@ -502,7 +501,7 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     fit, sample = [line.split()[1:] for line in re.findall(r"\n\n```\n(.*?)```", text, flags=re.DOTALL)[0].splitlines()]
     monkeypatch.chdir(tmp_path)
     exec(make.replace("range(8), num_frames=40", "range(4), num_frames=20"), {})
-    call(*fit, "--width", "32", "--batch-size", "4", "--autoencoder-steps", "2", "--steps", "2", "--train.no-progress")
+    call(*fit, "--width", "32", "--batch-size", "4", "--autoencoder-steps", "2", "--steps", "2", "--no-progress")
     call(*sample)
     exec(use, {})
     exec(save, {})

@@ -432,9 +432,9 @@ def test_more_rays_come_closer_to_the_truth():
 
 
 def test_clips_come_with_their_truth():
-    found = clips([0, 7], num_frames=10, fps=5.12, size=32, start=0.5, max_objects=4)
+    found = clips([0, 7], num_frames=10, fps=5.12, size=32, start=0.5)
     assert found.frames.shape == (2, 10, 3, 32, 32) and found.frames.dtype == torch.uint8
-    assert found.states.shape == (2, 10, 4, 6) and found.mask.shape == (2, 10, 4) and found.kinds.shape == (2, 4, 3)
+    assert found.states.shape == (2, 10, 5, 6) and found.mask.shape == (2, 10, 5) and found.kinds.shape == (2, 5, 3)
     np.testing.assert_allclose(found.times, 0.5 + np.arange(10) / 5.12)
     assert (found.states[~found.mask] == 0).all() and found.contacts["scene"].max() <= 1
 
@@ -459,10 +459,6 @@ def test_splits_are_apart():
         ({"fps": math.nan}, "`fps` must be a positive number"),
         ({"num_frames": 0}, "`num_frames` must be at least 1"),
         ({"num_frames": 1_000}, "must not last longer than 60 s"),
-        ({"min_objects": 0}, "`min_objects` and `max_objects` must be from 1 to 8"),
-        ({"min_objects": 4, "max_objects": 3}, "in this order"),
-        ({"max_objects": 9}, "from 1 to 8"),
-        ({"samples": 5}, "`samples` must be from 1 to 4"),
         ({"num_train": 1_000_001}, "`num_train` must be from 1 to 1,000,000"),
     ],
 )

@@ -12,6 +12,9 @@ from neuralsde.nets.config import MLPConfig
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict, with_settings
 from neuralsde.sde.config import Denoiser, Deterministic, Euler, Moments, NeuralSDEConfig, Sampler
 from neuralsde.training.config import TrainConfig
+from neuralsde.records import each_with_settings, from_dict, load_yaml, save_yaml, to_dict, with_settings
+from neuralsde.sde.config import Denoiser, NeuralSDEConfig, Sampler
+from neuralsde.training.config import RunOptions, TrainConfig
 
 EXPERIMENTS = {name: recipe() for name, recipe in RECIPES.items()} | comparison()
 
@@ -26,10 +29,10 @@ def test_every_recipe_survives_yaml(name, tmp_path):
     "config",
     [
         NeuralSDEConfig(
-            tau=0.25, noise=(0.1, 0.2), denoiser=Denoiser(alpha=True), sampler=Sampler(balance=None, box=None)
+            tau=0.25, noise=(0.1, 0.2), denoiser=Denoiser(antithetic=True), sampler=Sampler(balance=None, box=None)
         ),
         DDIMConfig(prediction="v_prediction", noise=1e-5, net=MLPConfig(dropout=0.5)),
-        TrainConfig(trackers=("tensorboard",), lr=1e-7, ema=0.0, cpu=True),
+        TrainConfig(lr=1e-7, ema=0.0),
     ],
 )
 def test_tuples_none_and_small_numbers_survive_yaml(config, tmp_path):
@@ -68,8 +71,7 @@ def changed(path, value):
         ("train.steps", True, r"`train\.steps` must be of type int\. Got True"),
         ("train.lr", True, r"`train\.lr` must be of type float\. Got True"),
         ("train.lr", "1e-3x", r"`train\.lr` must be of type float\. Got '1e-3x'"),
-        ("train.progress", 1, r"`train\.progress` must be of type bool\. Got 1"),
-        ("train.trackers", "wandb", r"`train\.trackers` must be a list\. Got 'wandb'"),
+        ("model.shared", 1, r"`model\.shared` must be of type bool\. Got 1"),
         ("train.precision", "fp8", r"`train\.precision` must be one of \['no', 'tf32', 'bf16'\]\. Got 'fp8'"),
         ("model.tau", "middle", r"`model\.tau` must be one of the types .*float.*Got 'middle'"),
         ("model.sampler", 3, r"`model\.sampler` must be a mapping\. Got 3"),
@@ -77,7 +79,7 @@ def changed(path, value):
         (
             "model.kind",
             "GAN",
-            r"`model\.kind` must be one of \['AutoencoderConfig', 'BETConfig', 'DDIMConfig', .*Got 'GAN'",
+            r"`model\.kind` must be one of \['AutoencoderConfig', 'BETConfig', .*'DDIMConfig', .*Got 'GAN'",
         ),
         ("train", None, r"`train` must be a mapping\. Got None"),
         ("model.noise", -0.1, r"`noise` must not be negative"),
@@ -159,11 +161,10 @@ def test_files(tmp_path):
         (Generation, {"num_steps": 0}, "`num_steps` must be at least 1"),
         (RectifiedFlowConfig, {"noise": -1.0}, "`noise` must not be negative"),
         (RectifiedFlowConfig, {"history": 0}, "`history` must be at least 1"),
-        *((TrainConfig, {n: 0}, f"`{n}` must be at least 1") for n in ("steps", "batch_size", "keep", "log_every")),
+        *((TrainConfig, {n: 0}, f"`{n}` must be at least 1") for n in ("steps", "batch_size")),
+        *((RunOptions, {n: 0}, f"`{n}` must be at least 1") for n in ("keep", "log_every")),
         (TrainConfig, {"lr": float("nan")}, "`lr` must be positive"),
         (TrainConfig, {"ema": 1.0}, r"`ema` must be within \[0, 1\)"),
-        (TrainConfig, {"warmup": 1.0}, "`warmup` is a share"),
-        (TrainConfig, {"final_lr": -0.1}, "`final_lr` is a share"),
         (TrainConfig, {"val_fraction": 1.0}, "`val_fraction` must be within"),
         (BranchingConfig, {"density": 0}, "`density` must be at least 1"),
         (BranchingConfig, {"angle": 90.0}, "`angle` must be between 0 and 90"),
@@ -202,3 +203,12 @@ def test_unknown_settings_are_suggested():
     with pytest.raises(ValueError, match=r"Unknown key `nosie` for NeuralSDEConfig. Did you mean `noise`"):
         with_settings(NeuralSDEConfig(), {"nosie": 0.1})
     assert with_settings(TrainConfig(), {"steps": 7}).steps == 7
+    with pytest.raises(ValueError, match=r"`progres` for TrainConfig or RunOptions. Did you mean `progress`"):
+        each_with_settings({"progres": False}, TrainConfig(), RunOptions())
+    train, options = each_with_settings({"cpu": True, "steps": 7}, TrainConfig(), RunOptions())
+    assert train.steps == 7 and options.cpu
+
+
+def test_how_a_run_ran_is_in_no_record():
+    old = to_dict(TrainConfig()) | {"progress": False, "cpu": True, "checkpoint_every": 7, "trackers": ["wandb"]}
+    assert from_dict(TrainConfig, current(old, "TrainConfig")) == TrainConfig()

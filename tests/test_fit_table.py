@@ -10,14 +10,15 @@ from neuralsde.cli import COMMANDS
 from neuralsde.cli.options import in_flags
 from neuralsde.data.tables.series import Series
 from neuralsde.sde.config import NeuralSDEConfig
-from neuralsde.training.config import TrainConfig
+from neuralsde.training.config import RunOptions, TrainConfig
 from test_cli import call
 from test_cli_fit import NAMES, TINY, write_table
 
 READING = {"id": "who", "time": "when", "columns": ["a", "b"], "context": ["u"], "time_unit": "min"}
 SETTINGS = {
     "model": NeuralSDEConfig(law=nsde.Moments(), net=nsde.MLPConfig(width=8, depth=1)),
-    "train": TrainConfig(batch_size=32, log_every=2, progress=False, cpu=True),
+    "train": TrainConfig(batch_size=32),
+    "options": RunOptions(log_every=2, progress=False, cpu=True),
     "steps": 4,
 }
 

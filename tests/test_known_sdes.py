@@ -26,7 +26,7 @@ ALL = list(SYSTEMS)
 @pytest.fixture
 def small(monkeypatch):
     """Scores on few states."""
-    for name, value in (("NUM_STATES", 2000), ("NUM_PAIRS", 1500), ("NUM_LAW", 500)):
+    for name, value in (("NUM_STATES", 2000), ("NUM_PAIRS", 1500), ("NUM_LAW", 500), ("NUM_FORECASTS", 600)):
         monkeypatch.setattr(known_sdes, name, value)
 
 
@@ -131,7 +131,7 @@ class Truth(nsde.NeuralSDE):
 
 
 def known_model(name, factor=(1.0, 1.0), **task):
-    config = KnownSDEConfig(system=name, num_transitions=4_000, num_forecasts=600, **task)
+    config = KnownSDEConfig(system=name, num_transitions=4_000, **task)
     run = recipes.start(name)
     model = build(replace(run.model, sampler=Sampler(substeps=2)), known_sdes.KnownSDETask(config).data().transitions())
     model.__class__, model.system, model.factor = Truth, SYSTEMS[name](), factor

@@ -19,10 +19,10 @@ from neuralsde.policy.controller import SDEPolicy
 SMALL = {
     MLPConfig: MLPConfig(width=8, depth=1),
     EncodedConfig: EncodedConfig(width=8, depth=1, memory=4, step_width=8, step_depth=1),
-    UNet1DConfig: UNet1DConfig(widths=(8, 8), kernel=3, groups=4, embedding=8),
+    UNet1DConfig: UNet1DConfig(widths=(8, 8)),
     ChunkTransformerConfig: ChunkTransformerConfig(layers=1, heads=2, width=8, dropout=0.0),
     LSTMConfig: LSTMConfig(width=8, layers=1),
-    GPTConfig: GPTConfig(layers=1, heads=2, width=8, dropout=0.0),
+    GPTConfig: GPTConfig(layers=1, heads=2, width=8),
 }
 
 

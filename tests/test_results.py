@@ -35,7 +35,7 @@ def test_rows_are_those_of_the_code_and_complete(values):
         runs = [r for r in values["runs"] if r["label"] == label]
         assert [r["seed"] for r in runs] == [0, 1, 2, 3, 4], label
         for run in runs:
-            asked = replace(row, train=replace(row.train, seed=run["seed"], progress=False))
+            asked = replace(row, train=replace(row.train, seed=run["seed"]))
             got = from_dict(Experiment, run["experiment"])
             assert got == asked, f"{label} was run with other settings: make results"
 

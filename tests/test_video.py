@@ -21,11 +21,9 @@ from neuralsde.sde.config import Deterministic, NeuralSDEConfig
 from neuralsde.training.config import TrainConfig
 from neuralsde.video.predict import cubic, encode_clips, predict, shown, straight
 
-CLIPS = ClipsConfig(
-    length=6, num_workers=1, collisions=CollisionsConfig(size=16, num_train=24, num_validation=8, num_test=8, samples=1)
-)
-SHORT = TrainConfig(steps=60, batch_size=16, lr=3e-3, ema=0.9, progress=False)
-UVIT = UViTConfig(width=32, depth=3)
+CLIPS = ClipsConfig(length=6, collisions=CollisionsConfig(size=16, num_train=24, num_validation=8, num_test=8))
+SHORT = TrainConfig(steps=60, batch_size=16, lr=3e-3, ema=0.9)
+UVIT = UViTConfig(width=32)
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +31,14 @@ def autoencoder(tmp_path_factory):
     """A run of the recipe, on 16 × 16 frames."""
     recipe = RECIPES["collisions-autoencoder"]()
     task = FramesConfig(clips=CLIPS, num_frames=120, num_test=24)
-    small = replace(recipe.model, net=ConvConfig(down=4, latent=4, width=8, blocks=1))
+    small = replace(recipe.model, net=ConvConfig(down=4, width=8))
     folder = tmp_path_factory.mktemp("autoencoder")
     outcome = run(Experiment(name=recipe.name, task=task, model=small, train=replace(SHORT, steps=150)), folder)
     return folder / "model", outcome
 
 
 def task(folder, **settings):
-    return VideoConfig(clips=CLIPS, context=3, autoencoder=str(folder), num_clips=6, num_paths=3, **settings)
+    return VideoConfig(clips=CLIPS, autoencoder=str(folder), num_clips=6, num_paths=3, **settings)
 
 
 def test_an_autoencoder_is_trained_finished_and_scored(autoencoder):
@@ -69,12 +67,12 @@ def test_one_model_is_scored_in_many_ways(autoencoder):
     """Passes, noise, frames between training frames, longer clips and other parts: beside the scores, with their names."""
     ways = ("sampled", "latents", "cubic", "pixels")
     variants = (
-        VideoVariant(name="same", keep=True),
-        VideoVariant(name="four", passes=4, keep=True),
+        VideoVariant(name="same"),
+        VideoVariant(name="four", passes=4),
         VideoVariant(name="quiet", diffusion=0.0),
         VideoVariant(name="long", length=9),
         VideoVariant(name="choice", part="validation"),
-        *(VideoVariant(name=way, rate=2, between=way, diffusion=0.0, keep=True) for way in ways),
+        *(VideoVariant(name=way, rate=2, between=way, diffusion=0.0) for way in ways),
     )
     recipe = RECIPES["collisions"]()
     model = replace(recipe.model, net=UVIT, history=3)
@@ -92,7 +90,7 @@ def test_one_model_is_scored_in_many_ways(autoencoder):
         "pixels": 1,
     }
     assert len(scores["long: psnr_by_frame"]) == 6 and "long: copy: psnr" in scores
-    assert scores["four: psnr_by_clip"] != scores["psnr_by_clip"] and "quiet: psnr_by_clip" not in scores
+    assert scores["four: psnr_by_clip"] != scores["psnr_by_clip"] and "choice: psnr_by_clip" not in scores
     assert scores["same: psnr"] == pytest.approx(scores["psnr"], abs=1e-3)  # the same noise, though fewer futures
     assert scores["quiet: psnr"] != scores["psnr"] != scores["choice: psnr"]
     assert len({scores[f"{way}: psnr"] for way in ways}) == 4
@@ -205,22 +203,22 @@ def test_parts_share_no_clip_and_settings_are_chosen_apart(autoencoder):
 
 def test_bad_settings(autoencoder, tmp_path):
     with pytest.raises(ValueError, match="must leave frames to predict"):
-        VideoConfig(clips=CLIPS, context=6)
+        VideoConfig(clips=CLIPS).check_given(6)
     with pytest.raises(ValueError, match=r"holds no config\.json"):
         video.data(task(tmp_path))
     with pytest.raises(ValueError, match=r"nowhere is not there.*nsde train collisions-autoencoder"):
         video.data(task(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match="frames between are known"):
-        VideoConfig(clips=replace(CLIPS, source="films"), context=3, variants=(VideoVariant(name="x", rate=2),))
-    with pytest.raises(ValueError, match="must exceed `context`"):
-        VideoConfig(clips=CLIPS, context=3, variants=(VideoVariant(name="x", length=3),))
+        VideoConfig(clips=replace(CLIPS, source="films"), variants=(VideoVariant(name="x", rate=2),))
+    with pytest.raises(ValueError, match="must exceed the 3 frames that are given"):
+        VideoConfig(clips=CLIPS, variants=(VideoVariant(name="x", length=3),)).check_given(3)
     with pytest.raises(ValueError, match="variants of their own"):
         VideoVariant(name="x", rate=2, length=9)
     with pytest.raises(ValueError, match="at least 2 frames"):
         ClipsConfig(length=1)
     recipe = RECIPES["collisions"]()
-    with pytest.raises(ValueError, match=r"must be equal. Got 3 and 4"):
-        replace(recipe, task=task(tmp_path))
+    with pytest.raises(ValueError, match=r"must leave frames to predict. Got 6 of 6"):
+        replace(recipe, task=task(tmp_path), model=replace(recipe.model, history=6))
     recipe = RECIPES["branching"]()
     with pytest.raises(ValueError, match="starts from one state"):
         run(replace(recipe, model=replace(recipe.model, history=2)))
@@ -240,11 +238,11 @@ def test_a_run_on_videos_of_ones_own_draws_futures_of_a_clip(tmp_path):
     made = FrameSettings(size=(16, 16), fit="stretch")
     write_shards(folder_clips(tmp_path / "films"), tmp_path / "shards", made, num_workers=0)
     source = ClipsConfig(source=str(tmp_path / "shards"), length=6)
-    brief, small = replace(SHORT, steps=2), ConvConfig(down=4, latent=4, width=8, blocks=1)
+    brief, small = replace(SHORT, steps=2), ConvConfig(down=4, width=8)
     frames, latents = RECIPES["collisions-autoencoder"](), RECIPES["collisions"]()
     first = replace(frames, task=FramesConfig(clips=source), model=replace(frames.model, net=small), train=brief)
     run(first, tmp_path / "autoencoder")
-    config = VideoConfig(clips=source, context=3, autoencoder=str(tmp_path / "autoencoder"))  # the folder of the run
+    config = VideoConfig(clips=source, autoencoder=str(tmp_path / "autoencoder"))  # the folder of the run
     second = replace(latents, task=config, model=replace(latents.model, net=UVIT, history=3), train=brief)
     scores = run(second, tmp_path / "run").results
     assert scores["num_clips"] == 1 and np.isfinite(scores["psnr"]) and not {"motion_distance", "spread"} & set(scores)

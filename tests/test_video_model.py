@@ -24,12 +24,12 @@ from neuralsde.video.taef2 import FILES, pretrained
 STEP = 0.1
 
 
-def parts(size=16, context=3, step=STEP, latent=2):
+def parts(size=16, context=3, step=STEP, down=4):
     """An SDE of latents and an autoencoder, as they are before training: of random weights."""
     rng = torch.Generator().manual_seed(0)
     frames = torch.rand(24, 3, size, size, generator=rng)
     times = step * torch.arange(24, dtype=torch.float64)
-    net = ConvConfig(down=4, latent=latent, width=8, blocks=1)
+    net = ConvConfig(down=down, width=8)
     data = Trajectories(frames, times, torch.tensor([24]))
     autoencoder = build(AutoencoderConfig(net=net), data.transitions()).eval()
     autoencoder.fit_latents(frames)
@@ -120,9 +120,9 @@ def test_a_folder_holds_everything_and_half_of_it_is_enough(video, tmp_path):
 def test_parts_that_do_not_belong_together(tmp_path):
     model, autoencoder = parts()
     with pytest.raises(
-        ValueError, match=r"the model moves states of shape \(2, 4, 4\), the autoencoder's latents are \(3, 4, 4\)"
+        ValueError, match=r"the model moves states of shape \(4, 4, 4\), the autoencoder's latents are \(4, 2, 2\)"
     ):
-        save_video_model(tmp_path, model, parts(latent=3)[1])
+        save_video_model(tmp_path, model, parts(down=8)[1])
     with pytest.raises(ValueError, match=r"frames have the shape \(1, 16, 16\)"):
         save_video_model(tmp_path, model, autoencoder, settings=FrameSettings(size=(16, 16), grey=True))
     with pytest.raises(ValueError, match=r"must be an Autoencoder. Got NeuralSDE"):

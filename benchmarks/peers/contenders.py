@@ -22,7 +22,7 @@ from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Denoiser, Moments, NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
-from neuralsde.training.config import TrainConfig
+from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 from peers.prior import READING, Clock, LatentModel, Windows, build_prior, train
 
@@ -32,7 +32,8 @@ LAGS = (1, 2, 4, 8)
 """Observation gaps over which a model with measurement noise learns."""
 CALIBRATION = (10, 40)
 """Steps of short fits that tell how many steps fill a time."""
-TRAIN = TrainConfig(progress=False, cpu=True)
+TRAIN = TrainConfig()
+QUIET = RunOptions(progress=False, cpu=True)
 
 
 def timed(learn: Callable[[], int]) -> dict[str, float]:
@@ -76,7 +77,7 @@ class Pairs(Contender):
         config = replace(self.settings, lr=lr, steps=self.steps_within(seconds, clock))
 
         def learn() -> int:
-            fit(self.model, self.pairs, config=config)
+            fit(self.model, self.pairs, config=config, options=QUIET)
             return config.steps
 
         return timed(learn)
@@ -86,7 +87,7 @@ class Pairs(Contender):
 
         def spent(steps: int) -> float:
             twin, began = copy.deepcopy(self.model), clock()
-            fit(twin, self.pairs, config=replace(self.settings, steps=steps))
+            fit(twin, self.pairs, config=replace(self.settings, steps=steps), options=QUIET)
             return clock() - began
 
         few, more = CALIBRATION

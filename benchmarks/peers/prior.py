@@ -20,7 +20,7 @@ from neuralsde.nets.mlp import MLP
 from neuralsde.sde.config import Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.training.config import TrainConfig
-from neuralsde.training.fit import Average, learning_rate
+from neuralsde.training.fit import CLIP, Average, learning_rate
 
 READING: dict[str, Any] = {
     "law": Moments(),
@@ -109,7 +109,7 @@ def train(
             raise FloatingPointError(f"The loss is not finite at step {steps + 1}.")
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(parameters, schedule.clip)
+        nn.utils.clip_grad_norm_(parameters, CLIP)
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(schedule, int(share * schedule.steps))
         optimiser.step()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from neuralsde.policy.controller import SDEPolicy, action_paths
     from neuralsde.sde.config import Denoiser, Deterministic, Euler, Moments, NeuralSDEConfig, Refined, Sampler
     from neuralsde.sde.model import NeuralSDE
-    from neuralsde.training.config import TrainConfig
+    from neuralsde.training.config import RunOptions, TrainConfig
     from neuralsde.training.fit import fit
     from neuralsde.video.clips import Clip
     from neuralsde.video.config import VideoFit
@@ -44,6 +44,7 @@ _HOME = {
     "NeuralSDEConfig": "sde.config",
     "PolicyConfig": "policy.config",
     "Refined": "sde.config",
+    "RunOptions": "training.config",
     "SDEPolicy": "policy.controller",
     "Sampler": "sde.config",
     "SequenceModel": "models.sequence",
@@ -82,6 +83,7 @@ __all__ = [
     "NeuralSDEConfig",
     "PolicyConfig",
     "Refined",
+    "RunOptions",
     "SDEPolicy",
     "Sampler",
     "SequenceModel",

@@ -12,11 +12,42 @@ from typing import Any
 FORMAT = 2
 
 CUT: dict[str, dict[str, Any]] = {
-    "NeuralSDEConfig": {},
+    "AutoencoderConfig": {"normalise": "none", "kl": 1e-6},
+    "BETConfig": {"use_history": False, "gamma": 2.0, "offset_weight": 1.0},
+    "ClipsConfig": {"way": None},
+    "CollisionsConfig": {"min_objects": 2, "max_objects": 5, "samples": 2},
+    "ChunkTransformerConfig": {"tokens": 4, "causal": True, "use_history": False},
+    "ConvConfig": {"latent": 4, "blocks": 1},
+    "DDIMConfig": {"num_train_timesteps": 100, "beta_schedule": "squaredcos_cap_v2"},
+    "Denoiser": {"alpha": False},
+    "Euler": {"delta": 1e-3},
+    "GPTConfig": {"dropout": 0.0},
+    "HistoryConfig": {"layers": 1, "heads": 4},
+    "IBCConfig": {
+        **{"use_history": False, "num_negatives": 256, "num_iterations": 5, "std": 0.33, "shrink": 0.5, "margin": 0.05}
+    },
+    "ImageConfig": {"channels": [32, 64, 128], "points": 64, "shift": 4},
+    "KnownSDEConfig": {"num_forecasts": 5_000},
+    "LSTMGMMConfig": {"use_history": False, "min_std": 1e-4, "tanh_mean": True, "low_noise": True},
+    "PFIConfig": {"target": "increment", "beta": "linear", "epsilon": 0.3},
     "Sampler": {"pull_noise": False},
-    "TrainConfig": {"stages": []},
+    "TinyConfig": {"down": 8, "latent": 32},
+    "TrainConfig": {"stages": [], "warmup": 0.05, "final_lr": 0.01, "clip": 1.0},
+    "UNet1DConfig": {"kernel": 5, "groups": 8, "embedding": 256, "use_history": False},
+    "UViTConfig": {"depth": None, "dropout": 0.0},
+    "VideoConfig": {"part": "test"},
 }
-"""Settings of format 1 that are gone, and the value that they must have had."""
+"""Settings that are gone, and the value that they must have had."""
+
+DROPPED = {
+    "ClipsConfig": ("num_workers",),
+    "PushTConfig": ("num_workers",),
+    "TrainConfig": (  # now in RunOptions
+        *("progress", "cpu", "compile", "graph", "log_every", "val_every", "checkpoint_every", "keep", "trackers"),
+    ),
+    "VideoConfig": ("context",),  # it had to equal the history of the model
+}
+"""Settings that never touched the numbers, and are in no record any more."""
 
 LAST = "neuralsde 0.1.0"
 """The version that reads all of format 1."""
@@ -30,6 +61,8 @@ def current(record: Any, kind: str = "") -> Any:
         return record
     kind = record.get("kind", kind)
     values = {name: current(value, _kind_of(name, kind)) for name, value in record.items()}
+    for name in DROPPED.get(kind, ()):
+        values.pop(name, None)
     for name, only in CUT.get(kind, {}).items():
         if values.pop(name, only) != only:
             raise ValueError(f"`{name}={record[name]}` is gone. {LAST} still reads this record.")
@@ -46,13 +79,27 @@ NAMED = {"NeuralSDEConfig", "MLPConfig", "BranchingConfig"}
 
 def _kind_of(name: str, parent: str) -> str:
     """The kind of a nested record that does not name it."""
-    if name == "sampler":
-        return "Sampler"
     if name == "net":
-        return {"AutoencoderConfig": "", "LSTMGMMConfig": "", "BETConfig": "", "IBCConfig": ""}.get(parent, "MLPConfig")
-    return {"train": "TrainConfig", "autoencoder_train": "TrainConfig", "model": "NeuralSDEConfig"}.get(
-        name, "BranchingConfig" if name == "task" else ""
-    )
+        return {"AutoencoderConfig": "ConvConfig", "LSTMGMMConfig": "", "BETConfig": "GPTConfig"}.get(
+            parent, "MLPConfig"
+        )
+    if name == "variants":
+        return "VideoVariant" if parent == "VideoConfig" else "Variant"
+    return NESTED.get(name, "")
+
+
+NESTED = {
+    "autoencoder_model": "AutoencoderConfig",
+    "autoencoder_train": "TrainConfig",
+    "clips": "ClipsConfig",
+    "collisions": "CollisionsConfig",
+    "denoiser": "Denoiser",
+    "model": "NeuralSDEConfig",
+    "sampler": "Sampler",
+    "task": "BranchingConfig",
+    "train": "TrainConfig",
+}
+"""The kinds of records by the field that they stand in."""
 
 
 def _neural_sde(values: dict[str, Any]) -> dict[str, Any]:
@@ -63,6 +110,7 @@ def _neural_sde(values: dict[str, Any]) -> dict[str, Any]:
     start = values.get("tau", "start") in ("start", 1, 1.0)
     values["law"] = _law(old, start)
     denoiser = {"weight": old["denoiser_weight"], "antithetic": old["antithetic"], "alpha": old["alpha"]}
+    denoiser = current(denoiser, "Denoiser")
     values["denoiser"] = denoiser if old["denoiser"] else None
     return values
 
@@ -96,7 +144,8 @@ def _law(old: dict[str, Any], start: bool) -> dict[str, Any]:
         if not start:
             _only(old, "flow_loss", "mse", "with moments")
         return {"kind": "Moments", "steps": old["transition_steps"], "measurement": old["measurement"]}
-    return {"kind": "Euler", **{name: old[name] for name in ("flow_loss", "delta", "diffusion_loss")}}
+    _only(old, "delta", 1e-3, "of the log loss")
+    return {"kind": "Euler", **{name: old[name] for name in ("flow_loss", "diffusion_loss")}}
 
 
 def _only(old: dict[str, Any], name: str, value: Any, where: str) -> None:
@@ -110,7 +159,16 @@ def _generation(values: dict[str, Any]) -> dict[str, Any]:
     return values | ({"sampler": moved} if moved else {})
 
 
+def _video_variant(values: dict[str, Any]) -> dict[str, Any]:
+    """Scores of every clip are kept of test clips."""
+    part = values.get("part") or "test"
+    if values.pop("keep", part == "test") != (part == "test"):
+        raise ValueError(f"`keep={part != 'test'}` of {part} clips is gone. {LAST} still reads this record.")
+    return values | {"part": part}
+
+
 REWRITTEN = {
+    "VideoVariant": _video_variant,
     "NeuralSDEConfig": _neural_sde,
     "DDIMConfig": _generation,
     "RectifiedFlowConfig": _generation,

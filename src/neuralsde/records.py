@@ -8,6 +8,7 @@ import importlib
 import re
 import types
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
@@ -40,17 +41,25 @@ def check_choices(config: Any) -> None:
 
 def with_settings(config: T, settings: dict[str, Any]) -> T:
     """`config` with some fields changed; an unknown name is an error that suggests the right one."""
-    _check_keys(type(config), settings, "")
-    return dataclasses.replace(config, **settings)  # type: ignore[type-var]
+    return each_with_settings(settings, config)[0]
 
 
-def _check_keys(cls: Any, values: Any, where: str) -> None:
-    names = [f.name for f in dataclasses.fields(cls)]
+def each_with_settings(settings: dict[str, Any], *configs: Any) -> tuple[Any, ...]:
+    """The same for several: each takes those settings that are its fields."""
+    _check_keys([type(config) for config in configs], settings, "")
+    names = [{f.name for f in dataclasses.fields(config)} for config in configs]
+    own = [{k: v for k, v in settings.items() if k in some} for some in names]
+    return tuple(dataclasses.replace(config, **values) for config, values in zip(configs, own))
+
+
+def _check_keys(classes: Sequence[Any], values: Any, where: str) -> None:
+    names = [f.name for cls in classes for f in dataclasses.fields(cls)]
     for key in values:
         if key not in names:
             near = difflib.get_close_matches(str(key), names, 1)
             hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join(names)}."
-            raise ValueError(f"Unknown key `{where}{'.' if where else ''}{key}` for {cls.__name__}. {hint}")
+            kinds = " or ".join(cls.__name__ for cls in classes)
+            raise ValueError(f"Unknown key `{where}{'.' if where else ''}{key}` for {kinds}. {hint}")
 
 
 class Choice:
@@ -102,7 +111,7 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
         cls = _kind(cls, values, where)
         values = {k: v for k, v in values.items() if k != "kind"}
         hints = typing.get_type_hints(cls)
-        _check_keys(cls, values, where)
+        _check_keys([cls], values, where)
         missing = [f.name for f in dataclasses.fields(cls) if f.name not in values and _required(f)]
         check(not missing, f"`{where or cls.__name__}` lacks {', '.join(missing)}.")
         prefix = f"{where}." if where else ""

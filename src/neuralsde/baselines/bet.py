@@ -24,6 +24,9 @@ from neuralsde.solvers.noise import Noise
 MAX_ROUNDS = 100
 """Rounds of k-means."""
 
+GAMMA = 2.0
+"""Exponent of the focal loss, which spends less on what is already likely; 0: cross-entropy."""
+
 
 def k_means(points: Float[Tensor, "N D"], num: int, *, seed: int = 0) -> Float[Tensor, "M D"]:
     """Centres of `num` clusters by Lloyd's rounds from far-apart points; it depends on points and seed alone."""
@@ -55,15 +58,14 @@ class GPT(nn.Module):
         self.num_bins = config.num_bins
         self.inward = nn.Linear(token_size, net.width)
         self.positions = positions(config.num_observations, net.width)
-        self.dropout = nn.Dropout(net.dropout)
-        self.layers = nn.Sequential(*(Layer(net.width, net.heads, net.dropout, causal=True) for _ in range(net.layers)))
+        self.layers = nn.Sequential(*(Layer(net.width, net.heads, 0.0, causal=True) for _ in range(net.layers)))
         self.norm = nn.LayerNorm(net.width)
         self.outward = nn.Linear(net.width, config.num_bins * (1 + size))
         nn.init.zeros_(self.outward.weight)
         nn.init.zeros_(self.outward.bias)
 
     def forward(self, tokens: Float[Tensor, "B K F"]) -> Float[Tensor, "B M O"]:
-        x = self.layers(self.dropout(self.inward(tokens) + self.positions))
+        x = self.layers(self.inward(tokens) + self.positions)
         return self.outward(self.norm(x[:, -1])).unflatten(1, (self.num_bins, -1))
 
 
@@ -103,9 +105,9 @@ class BET(ImitationModel):
         log_prob, offset = self.choices(tokens)
         own = torch.cdist(y, self.centres).argmin(1, keepdim=True)
         log_own = log_prob.gather(1, own)
-        focal = -((1 - log_own.exp()).clamp(min=0) ** self.config.gamma) * log_own
+        focal = -((1 - log_own.exp()).clamp(min=0) ** GAMMA) * log_own
         error = self._of(offset, own) - (y - self.centres[own[:, 0]]) / self.spread
-        return {"bins": focal.mean(), "offset": self.config.offset_weight * error.square().mean()}
+        return {"bins": focal.mean(), "offset": error.square().mean()}
 
     def act(self, tokens: Tensor, step: Step, noise: Noise) -> Tensor:
         log_prob, offset = self.choices(tokens)

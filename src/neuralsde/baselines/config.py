@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from neuralsde.models.config import ModelConfig, Normalise, Sampling
-from neuralsde.nets.config import GPTConfig, LSTMConfig, MLPConfig, NetConfig
+from neuralsde.models.config import BackboneModelConfig, ModelConfig, Normalise, Sampling
+from neuralsde.nets.config import GPTConfig, LSTMConfig, MLPConfig
 from neuralsde.records import check
+
+NOISE_LEVELS = 100
+"""Of diffusion models, in training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,20 +32,18 @@ class DiffusionSteps(Generation):
     variant: Literal["ddim", "ddpm"] = "ddim"
     """Deterministic DDIM steps, or the random steps of DDPM through all the noise levels of training."""
 
-    def check_levels(self, levels: int) -> None:
-        """Refuse steps that training with so many noise levels does not know."""
-        steps = self.num_steps
-        check(steps <= levels, f"`num_steps` must not exceed `num_train_timesteps`={levels}. Got num_steps={steps}.")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        steps, levels = self.num_steps, NOISE_LEVELS
+        check(steps <= levels, f"`num_steps` must not exceed the {levels} noise levels of training. Got {steps}.")
         every = self.variant == "ddim" or steps == levels
         check(every, f"variant='ddpm' takes every noise level. Got num_steps={steps}. Set num_steps={levels}.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextStateConfig(ModelConfig):
+class NextStateConfig(BackboneModelConfig):
     """What the generative baselines of p(next state | state) share."""
 
-    net: NetConfig = field(default_factory=MLPConfig)
-    """The backbone."""
     target: Literal["next", "increment"] = "next"
     """Generate the next state itself, or its difference to the present one, scaled to unit variance."""
     noise: float = 0.0
@@ -61,18 +62,10 @@ class DDIMConfig(NextStateConfig):
 
     builds: ClassVar[str] = "neuralsde.baselines.ddim:DDIM"
 
-    num_train_timesteps: int = 100
-    """Noise levels in training."""
-    beta_schedule: Literal["squaredcos_cap_v2", "linear"] = "squaredcos_cap_v2"
-    """Noise schedule."""
     prediction: Literal["epsilon", "sample", "v_prediction"] = "epsilon"
     """What the net predicts."""
     sampler: DiffusionSteps = field(default_factory=DiffusionSteps)
     """How states are generated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.sampler.check_levels(self.num_train_timesteps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,27 +81,15 @@ class PFIConfig(NextStateConfig):
 
     builds: ClassVar[str] = "neuralsde.baselines.pfi:PFI"
 
-    target: Literal["next", "increment"] = "increment"
-    """Only increments: the process starts at the present state."""
-    beta: Literal["linear", "quadratic"] = "linear"
-    """Share of the increment at generation time s: s, or s^2 (the first of several passes then does not move)."""
-    epsilon: float = 0.3
-    """Noise of the process at its start, in units of the increments."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.target == "increment", f"PFI starts at the present state. Got {self.target=}. Use 'increment'.")
-        check(self.epsilon >= 0, f"`epsilon` must not be negative. Got {self.epsilon=}.")
+    target: ClassVar[Literal["increment"]] = "increment"  # type: ignore[misc]
+    """The process starts at the present state."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianConfig(ModelConfig):
+class GaussianConfig(BackboneModelConfig):
     """A Gaussian law of the next state: one net gives mean and variance, by maximum likelihood."""
 
     builds: ClassVar[str] = "neuralsde.baselines.gaussian:GaussianMLP"
-
-    net: NetConfig = field(default_factory=MLPConfig)
-    """The backbone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +100,6 @@ class ImitationConfig(ModelConfig):
     """Scale of actions."""
     num_observations: int = 2
     """Observations in the context, end to end, oldest first."""
-    use_history: bool = False
-    """Look at the history, the actions before, beside the observations."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,19 +116,12 @@ class LSTMGMMConfig(ImitationConfig):
     """The recurrent net."""
     num_modes: int = 5
     """Components of the mixture."""
-    min_std: float = 1e-4
-    """Smallest standard deviation of a component, in units of the scale."""
-    tanh_mean: bool = True
-    """Means stay within [-1, 1], the range of the data under "min_max"."""
-    low_noise: bool = True
-    """Act with the deviation `min_std` about the mean of a component; False: with the learned one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self.num_modes >= 1, f"`num_modes` must be at least 1. Got {self.num_modes=}.")
-        check(self.min_std > 0, f"`min_std` must be positive. Got {self.min_std=}.")
-        within = not self.tanh_mean or self.normalise == "min_max"
-        check(within, f"`tanh_mean` needs normalise='min_max'. Got {self.normalise=}. Set `tanh_mean=False`.")
+        within = self.normalise == "min_max"
+        check(within, f"Means are within the range of the data. Got {self.normalise=}. Use 'min_max'.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,26 +132,13 @@ class IBCConfig(ImitationConfig):
 
     net: MLPConfig = field(default_factory=lambda: MLPConfig(width=256, depth=4))
     """The perceptron of the energy."""
-    num_negatives: int = 256
-    """Other actions that the demonstrated one is told from."""
     num_samples: int = 16_384
     """Actions that are weighed against each other to act."""
-    num_iterations: int = 5
-    """Rounds of weighing, each one pass of the net; they are scattered in between."""
-    std: float = 0.33
-    """Standard deviation of the first scattering, in half ranges of the actions."""
-    shrink: float = 0.5
-    """Factor on the deviation from round to round."""
-    margin: float = 0.05
-    """Share of the range of the actions by which their box is wider on each side."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("num_negatives", "num_samples", "num_iterations"):
-            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
-        check(self.std >= 0, f"`std` must not be negative. Got {self.std=}.")
-        check(0 < self.shrink <= 1, f"`shrink` must be within (0, 1]. Got {self.shrink=}.")
-        check(self.margin >= 0, f"`margin` must not be negative. Got {self.margin=}.")
+        check(self.num_samples >= 1, f"`num_samples` must be at least 1. Got {self.num_samples=}.")
+        check(type(self.net) is MLPConfig, f"The energy is a plain perceptron. Got {type(self.net).__name__}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,13 +151,7 @@ class BETConfig(ImitationConfig):
     """The transformer."""
     num_bins: int = 64
     """Clusters of the actions of the data."""
-    gamma: float = 2.0
-    """Exponent of the focal loss, which spends less on what is already likely; 0: cross-entropy."""
-    offset_weight: float = 1.0
-    """Weight of the squared error of the offset, in units of the typical one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self.num_bins >= 1, f"`num_bins` must be at least 1. Got {self.num_bins=}.")
-        check(self.gamma >= 0, f"`gamma` must not be negative. Got {self.gamma=}.")
-        check(self.offset_weight > 0, f"`offset_weight` must be positive. Got {self.offset_weight=}.")

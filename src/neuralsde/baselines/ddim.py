@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuralsde.baselines.config import DDIMConfig, DiffusionSteps
+from neuralsde.baselines.config import NOISE_LEVELS, DDIMConfig, DiffusionSteps
 from neuralsde.baselines.next_state import Fresh, Net, NextStateModel
 from neuralsde.models.scale import Scale
 from neuralsde.solvers.noise import Noise
@@ -27,8 +27,8 @@ def scheduler(config: DDIMConfig, num_steps: int, limit: float) -> Any:
     except ImportError:
         raise ValueError("DDIM needs diffusers: pip install 'neuralsde[baselines]'.") from None
     made: Any = DDIMScheduler(
-        num_train_timesteps=config.num_train_timesteps,
-        beta_schedule=config.beta_schedule,
+        num_train_timesteps=NOISE_LEVELS,
+        beta_schedule="squaredcos_cap_v2",
         prediction_type=config.prediction,
         timestep_spacing="trailing",
         clip_sample=True,
@@ -47,13 +47,9 @@ class DDIM(NextStateModel):
         super().__init__(nets, scale, config)
         self.levels = scheduler(config, config.sampler.num_steps, 1.0)  # a missing diffusers is told at once
 
-    def check_sampler(self, sampler: DiffusionSteps, gaps: Tensor) -> None:
-        super().check_sampler(sampler, gaps)
-        sampler.check_levels(self.config.num_train_timesteps)
-
     def generation_loss(self, y: Tensor, history: Tensor, condition: Tensor | None, noise: Noise) -> Tensor:
         z = noise.normal(1, tuple(y.shape[1:]))
-        level = (noise.uniform(2) * self.config.num_train_timesteps).long()
+        level = (noise.uniform(2) * NOISE_LEVELS).long()
         y_s = self.levels.add_noise(y, z, level)
         target = {"epsilon": z, "sample": y}.get(self.config.prediction)
         if target is None:
@@ -61,7 +57,7 @@ class DDIM(NextStateModel):
         return (self.net(y_s, self._time(level), history, condition) - target) ** 2
 
     def _time(self, level: Tensor) -> Tensor:
-        return (level.float() + 1) / self.config.num_train_timesteps
+        return (level.float() + 1) / NOISE_LEVELS
 
     def generate(self, z: Tensor, net: Net, fresh: Fresh, sampler: DiffusionSteps) -> Tensor:
         steps, random = scheduler(self.config, sampler.num_steps, float(self.limit.max())), sampler.variant == "ddpm"

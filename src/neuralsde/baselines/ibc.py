@@ -21,6 +21,16 @@ from neuralsde.nets.mlp import Block
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
+NUM_NEGATIVES = 256
+"""Other actions that the demonstrated one is told from."""
+NUM_ITERATIONS = 5
+"""Rounds of weighing, each one pass of the net; actions are scattered in between."""
+STD = 0.33
+"""Standard deviation of the first scattering, in half ranges of the actions."""
+SHRINK = 0.5
+"""Factor on the deviation from round to round."""
+MARGIN = 0.05
+"""Share of the range of the actions by which their box is wider on each side."""
 MAX_ELEMENTS = 2**28
 """Hidden features of one pass in sampling: bounds the memory (1 GiB in float32)."""
 
@@ -46,6 +56,7 @@ class IBC(ImitationModel):
     """The lowest energy is the action."""
 
     config: IBCConfig
+    passes = NUM_ITERATIONS
     low: Tensor
     high: Tensor
 
@@ -64,14 +75,10 @@ class IBC(ImitationModel):
         pairs = super().measure(data)
         y = self.scale.states(pairs.next).flatten(1)
         low, high = y.amin(0), y.amax(0)
-        margin = self.config.margin * (high - low).clamp(min=1e-6)
+        margin = MARGIN * (high - low).clamp(min=1e-6)
         self.low.copy_(low - margin)
         self.high.copy_(high + margin)
         return pairs
-
-    @property
-    def passes(self) -> int:  # type: ignore[override]
-        return self.config.num_iterations
 
     def energy(self, tokens: Tensor, actions: Float[Tensor, "B N D"]) -> Float[Tensor, "B N"]:
         """One pass of the net, for all the actions of a row."""
@@ -87,14 +94,14 @@ class IBC(ImitationModel):
 
     def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
         tokens, y = self.read(batch)
-        actions = torch.cat([y[:, None], self._uniform(noise, 1, self.config.num_negatives)], dim=1)
+        actions = torch.cat([y[:, None], self._uniform(noise, 1, NUM_NEGATIVES)], dim=1)
         return {"energy": -torch.log_softmax(-self.energy(tokens, actions), dim=1)[:, 0].mean()}
 
     def act(self, tokens: Tensor, step: Step, noise: Noise) -> Tensor:
-        num, last = self.config.num_samples, self.config.num_iterations - 1
-        first = step.index * self.config.num_iterations
+        num, last = self.config.num_samples, NUM_ITERATIONS - 1
+        first = step.index * NUM_ITERATIONS
         actions = self._uniform(noise, first, num)
-        spread = self.config.std * (self.high - self.low) / 2
+        spread = STD * (self.high - self.low) / 2
         for k in range(last + 1):
             uniform = noise.uniform(first + k, (num if k < last else 1,), stream=1)
             chosen = draw_index(-self.energy(tokens, actions), uniform)[:, :, None]
@@ -102,5 +109,5 @@ class IBC(ImitationModel):
             if k < last:
                 scatter = spread * noise.normal(first + k, (num, len(self.low)), stream=2)
                 actions = (actions + scatter).clamp(self.low, self.high)
-                spread = spread * self.config.shrink
+                spread = spread * SHRINK
         return actions[:, 0]

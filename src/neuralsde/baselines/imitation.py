@@ -1,7 +1,7 @@
 """What one-shot policies p(action | last observations) share.
 
 The context holds the last K observations end to end, oldest first: the tokens that a policy reads. The state is the
-action, or a chunk of actions; the one before is looked at only if asked.
+action, or a chunk of actions; those before are not looked at.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ class ImitationModel(FixedStepModel):
                 f"The context must hold `num_observations`={num} observations of one size. Got {context_size} value(s). "
                 "Give them end to end, oldest first, or set `num_observations`."
             )
-        also = config.time_input + (config.history * size if config.use_history else 0)
-        return {"net": cls.make_net(config, context_size // num + also, size)}
+        return {"net": cls.make_net(config, context_size // num + config.time_input, size)}
 
     def measure(self, data: Transitions) -> Transition:
         """Measure the actions of the data."""
@@ -63,20 +62,18 @@ class ImitationModel(FixedStepModel):
             raise ValueError(f"{type(self).__name__} takes whole actions. Got data with missing entries. Fill them.")
         return pairs
 
-    def tokens(self, history: Float[Tensor, "B H *S"], condition: Tensor | None) -> Float[Tensor, "B K F"]:
-        """The observations, and beside each the time and the history, if asked."""
+    def tokens(self, condition: Tensor | None) -> Float[Tensor, "B K F"]:
+        """The observations, and beside each the time, if asked."""
         assert condition is not None
         num, size = self.config.num_observations, self.scale.context_size
-        also = [condition[:, size:]] + ([history.flatten(1)] if self.config.use_history else [])
-        same = torch.cat(also, dim=1)[:, None].expand(-1, num, -1)
+        same = condition[:, None, size:].expand(-1, num, -1)
         return torch.cat([condition[:, :size].unflatten(1, (num, -1)), same], dim=2)
 
     def read(self, batch: Transition) -> tuple[Float[Tensor, "B K F"], Float[Tensor, "B D"]]:
         """Tokens and actions of a batch, in units of the scale."""
         condition = self._condition(batch.context, batch.time / self.scale.step)
-        return self.tokens(self.scale.states(batch.history), condition), self.scale.states(batch.next).flatten(1)
+        return self.tokens(condition), self.scale.states(batch.next).flatten(1)
 
     def advance(self, step: Step, condition: Condition, noise: Noise, sampler: Sampling) -> Advance:
-        history = step.state(step.x, step.time)
-        actions = self.act(self.tokens(history, condition(step.time)), step, noise)
+        actions = self.act(self.tokens(condition(step.time)), step, noise)
         return Advance(actions.reshape(step.x.shape), {"net": self.passes})

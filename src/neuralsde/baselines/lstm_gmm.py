@@ -17,6 +17,9 @@ from neuralsde.data.transition import Transition
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
+MIN_STD = 1e-4
+"""Smallest standard deviation of a component, in units of the scale, and that with which it acts."""
+
 
 class MixtureLSTM(nn.Module):
     """Tokens, oldest first, to one row per component: its weight, its mean, its spread."""
@@ -45,8 +48,7 @@ class LSTMGMM(ImitationModel):
         """Log weights, means and standard deviations of the components, in units of the scale."""
         out = self.nets["net"](tokens).float()
         mean, spread = out[..., 1:].chunk(2, dim=2)
-        mean = torch.tanh(mean) if self.config.tanh_mean else mean
-        return torch.log_softmax(out[..., 0], 1), mean, nn.functional.softplus(spread) + self.config.min_std
+        return torch.log_softmax(out[..., 0], 1), torch.tanh(mean), nn.functional.softplus(spread) + MIN_STD
 
     def _log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
         tokens, y = self.read(batch)
@@ -62,7 +64,6 @@ class LSTMGMM(ImitationModel):
         return self._log_prob(batch) - self.scale.log_volume(batch.mask, len(batch))
 
     def act(self, tokens: Tensor, step: Step, noise: Noise) -> Tensor:
-        log_weight, mean, std = self.law(tokens)
+        log_weight, mean, _ = self.law(tokens)
         mode = draw_index(log_weight, noise.uniform(step.index, (1,), stream=1))[:, :, None].expand_as(mean[:, :1])
-        std = torch.full_like(std, self.config.min_std) if self.config.low_noise else std
-        return mean.gather(1, mode)[:, 0] + std.gather(1, mode)[:, 0] * step.z.flatten(1)
+        return mean.gather(1, mode)[:, 0] + MIN_STD * step.z.flatten(1)

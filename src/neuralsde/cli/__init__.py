@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 import yaml
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
 from neuralsde import __version__
 from neuralsde.cli.data import Data
@@ -22,6 +22,7 @@ from neuralsde.cli.sample import Sample
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES, summaries
 from neuralsde.records import RunError, load_yaml, to_dict
+from neuralsde.training.config import RunOptions
 
 OVERVIEW = """\
 usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
@@ -73,6 +74,8 @@ class Compare:
     """Runs side by side, one thread each."""
     only: tuple[str, ...] = ()
     """Only rows whose name contains one of these texts."""
+    cpu: bool = False
+    """Stay on the CPU though there is a GPU."""
     fresh: bool = False
     """Run also what the file already holds."""
     data: Path | None = None
@@ -92,6 +95,7 @@ class Compare:
             only=self.only,
             num_seeds=self.num_seeds,
             num_workers=self.num_workers,
+            cpu=self.cpu,
             fresh=self.fresh,
             settings={} if self.num_episodes is None else {"num_episodes": self.num_episodes},
             local={} if self.data is None else {"data": str(self.data)},
@@ -135,6 +139,7 @@ class Train:
     """Go on with the run in the folder."""
     dry_run: bool = False
     """Print the settings and stop."""
+    options: OmitArgPrefixes[RunOptions] = field(default_factory=RunOptions)
 
 
 def _train(arguments: list[str]) -> None:
@@ -171,7 +176,7 @@ def _train(arguments: list[str]) -> None:
 
     from neuralsde.experiments.run import run
 
-    results = run(args.experiment, args.output, resume=args.resume).results
+    results = run(args.experiment, args.output, resume=args.resume, options=args.options).results
     print(json.dumps(results, indent=1))
     print(f"Wrote {args.output}: config.yaml, metrics.jsonl, model/, results.json")
 

@@ -12,7 +12,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from neuralsde.cli.options import given, in_flags, keywords, refuse
 from neuralsde.sde.config import Moments, NeuralSDEConfig
-from neuralsde.training.config import TrainConfig
+from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.video.config import VideoFit
 
 
@@ -72,6 +72,7 @@ class Fit:
         default_factory=lambda: NeuralSDEConfig(law=Moments())  # as forecast.fit.MODEL
     )
     train: TrainConfig = field(default_factory=TrainConfig)
+    options: OmitArgPrefixes[RunOptions] = field(default_factory=RunOptions)
     video: OmitArgPrefixes[VideoFit] = field(default_factory=VideoFit)
 
     def run(self) -> None:
@@ -92,7 +93,7 @@ class Fit:
     def _fit_videos(self, folder: Path) -> None:
         from neuralsde.video.fit import fit_videos
 
-        found = fit_videos(self.data, **(keywords(fit_videos, self) | {"output": folder, "options": self.video}))
+        found = fit_videos(self.data, **(keywords(fit_videos, self) | {"output": folder, "settings": self.video}))
         print(f"\n{found.summary}\n\nWrote {folder}: report.md, {', '.join(found.files)}")
 
     def _fit_table(self, folder: Path) -> None:

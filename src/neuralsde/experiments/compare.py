@@ -25,26 +25,27 @@ from neuralsde.files import writable_folder
 from neuralsde.formats import current
 from neuralsde.metrics.forecast import student_t
 from neuralsde.records import from_dict, to_dict, with_settings
+from neuralsde.training.config import RunOptions
 from neuralsde.training.run_folder import provenance, write_results
 
 COUNTS = ("num_paths", "num_forecasts", "num_episodes", "num_clips", "num_frames", "parameters")
 """Scores that are sizes, the same for every seed."""
 
 
-def _work(label: str, experiment: Experiment, run_dir: str | None) -> tuple[str, Experiment, dict[str, Any]]:
+def _work(label: str, experiment: Experiment, run_dir: str | None, cpu: bool) -> tuple[str, Experiment, dict[str, Any]]:
     import torch
 
     torch.set_num_threads(1)
-    return label, experiment, run(experiment, run_dir).results
+    return label, experiment, run(experiment, run_dir, options=RunOptions(progress=False, cpu=cpu)).results
 
 
 def run_all(
-    jobs: Sequence[tuple[str, Experiment, str | None]], num_workers: int
+    jobs: Sequence[tuple[str, Experiment, str | None]], num_workers: int, *, cpu: bool = False
 ) -> Iterator[tuple[str, Experiment, dict[str, Any]]]:
     """Run (label, experiment, run folder) in worker processes; yield as they finish. A failure is raised when all are done."""
     context, failure = multiprocessing.get_context("spawn"), None
     with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
-        futures = [pool.submit(_work, *job) for job in jobs]
+        futures = [pool.submit(_work, *job, cpu) for job in jobs]
         for future in as_completed(futures):
             failure = failure or future.exception()
             if future.exception() is None:
@@ -59,6 +60,7 @@ def compare(
     *,
     num_seeds: int,
     num_workers: int,
+    cpu: bool = False,
     fresh: bool = False,
     local: Mapping[str, Any] | None = None,
     runs_in: Path | None = None,
@@ -74,7 +76,7 @@ def compare(
     jobs = []
     for seed in range(num_seeds):
         for label, row in rows.items():
-            experiment = replace(row, train=replace(row.train, seed=seed, progress=False))
+            experiment = replace(row, train=replace(row.train, seed=seed))
             if fresh or not any(
                 r["label"] == label
                 and r["seed"] == seed
@@ -87,7 +89,7 @@ def compare(
     source = provenance()
     asked = {(label, e.train.seed): e for label, e, _ in jobs}
     placed = [(label, _with_task(e, local or {}), folder) for label, e, folder in jobs]
-    for k, (label, ran, scores) in enumerate(run_all(placed, num_workers), 1):
+    for k, (label, ran, scores) in enumerate(run_all(placed, num_workers, cpu=cpu), 1):
         experiment = asked[label, ran.train.seed]
         print(f"[{k}/{len(jobs)}] {label}, seed {experiment.train.seed}: {scores['train_seconds']:.0f} s", flush=True)
         runs.append(

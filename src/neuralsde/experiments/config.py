@@ -57,15 +57,12 @@ class KnownSDEConfig(TaskConfig):
     """Share of the entries that are not observed."""
     measurement: float = 0.0
     """Standard deviation of the measurement noise, in units of the mean size of a step's noise, g sqrt(dt)."""
-    num_forecasts: int = 5_000
-    """Held-out paths that are forecast for the coverage of the bands."""
     reference: bool = False
     """Also fit the true family to the same paths by maximum likelihood, and score it."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("num_transitions", "num_forecasts"):
-            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(self.num_transitions >= 1, f"`num_transitions` must be at least 1. Got {self.num_transitions=}.")
         check(self.dt is None or self.dt > 0, f"`dt` must be positive. Got {self.dt=}.")
         check(self.gap_ratio >= 1, f"`gap_ratio` must be at least 1. Got {self.gap_ratio=}.")
         check(0 <= self.missing < 1, f"`missing` is a share in [0, 1). Got {self.missing=}.")
@@ -127,15 +124,12 @@ class PushTConfig(TaskConfig):
     """Seed of the first episode; 100000 to 100499 are for reported numbers alone."""
     num_episodes: int = 500
     """Episodes."""
-    num_workers: int = 2
-    """Processes that simulate."""
     variants: tuple[Variant, ...] = ()
     """Scored too, with the same seeds."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("num_episodes", "num_workers"):
-            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(self.num_episodes >= 1, f"`num_episodes` must be at least 1. Got {self.num_episodes=}.")
         seen = self.observation != "image" or self.policy.form != "state"
         check(seen, "form='state' moves what is seen on by itself, which no image is. Use form='path'.")
         check(self.lag is None, f"`lag` must be None: actions follow one another. Got {self.lag=}.")
@@ -162,7 +156,4 @@ class Experiment:
 
     def __post_init__(self) -> None:
         if isinstance(self.task, VideoConfig):
-            given, held = self.task.context, self.model.history
-            check(
-                given == held, f"`task.context` and `model.history` must be equal. Got {given} and {held}. Give both."
-            )
+            self.task.check_given(self.model.history)

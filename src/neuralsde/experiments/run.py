@@ -16,6 +16,7 @@ from neuralsde.files import writable_folder
 from neuralsde.models.build import build, load
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.records import load_yaml, save_yaml, to_dict, with_settings
+from neuralsde.training.config import RunOptions
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import provenance, write_results
 
@@ -34,7 +35,13 @@ class Outcome:
     results: dict[str, Any]
 
 
-def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *, resume: bool = False) -> Outcome:
+def run(
+    experiment: Experiment,
+    run_dir: str | os.PathLike[str] | None = None,
+    *,
+    resume: bool = False,
+    options: RunOptions | None = None,
+) -> Outcome:
     """Train and score one experiment; with `run_dir`, leave config.yaml, metrics, checkpoints, the model and results.json."""
     task = task_for(experiment.task)
     if experiment.model.history != 1 and not task.starts_from_history:
@@ -49,7 +56,7 @@ def run(experiment: Experiment, run_dir: str | os.PathLike[str] | None = None, *
     pairs = data.transitions(lag=experiment.task.lag, history=experiment.model.history)
     model = build(experiment.model, pairs, seed=experiment.train.seed)
     began = time.perf_counter()
-    fit(model, data, config=experiment.train, run_dir=folder, resume=resume)
+    fit(model, data, config=experiment.train, options=options, run_dir=folder, resume=resume)
     seconds = time.perf_counter() - began
     model = task.finish(model, data)
     if folder is not None:

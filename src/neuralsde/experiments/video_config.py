@@ -18,21 +18,16 @@ class ClipsConfig:
     """Made on the spot ("collisions"), or folders of shards as `nsde data` leaves them, with commas between."""
     collisions: CollisionsConfig = field(default_factory=CollisionsConfig)
     """How they are made: size, rate and number; their length is told here."""
-    way: str | None = None
-    """Of a folder: the way of splitting it, where there are several."""
     stride: int = 4
     """Of a folder: frames from the start of one clip to that of the next."""
     length: int = 16
     """Frames of a clip."""
     copies: int = 0
     """Of each training clip, beside itself: shown a little nearer, in another light, every other one mirrored."""
-    num_workers: int = 2
-    """Processes that simulate."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("stride", "num_workers"):
-            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(self.stride >= 1, f"`stride` must be at least 1. Got {self.stride=}.")
         check(self.length >= 2, f"A clip needs at least 2 frames. Got {self.length=}.")
         check(self.copies >= 0, f"`copies` must be 0 or more. Got {self.copies=}.")
 
@@ -82,10 +77,9 @@ class VideoVariant:
     (with the mean velocity of both sides at each), or by fading one image into the next."""
     length: int | None = None
     """Frames of the clips, if not as many as in training: long roll-outs."""
-    part: Part | None = None
-    """Of the clips, if another than that of the task."""
-    keep: bool = False
-    """Keep the scores of every clip, for differences between models on the same clips."""
+    part: Part = "test"
+    """Of the clips: settings are chosen on validation clips. Of test clips, the scores of every one are kept: differences
+    between models are taken on the same clips."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -101,13 +95,9 @@ class VideoConfig(TaskConfig):
     builds: ClassVar[str] = "neuralsde.experiments.tasks.video:VideoTask"
 
     clips: ClipsConfig = field(default_factory=ClipsConfig)
-    """What is learned and scored: frames that are given, then frames that are predicted."""
-    context: int = 4
-    """Frames that are given; the state of the model holds as many."""
+    """What is learned and scored: as many frames as the history of the model are given, the others are predicted."""
     autoencoder: str = "runs/collisions-autoencoder/model"
     """Folder of the trained autoencoder."""
-    part: Part = "test"
-    """What is scored; settings are chosen on validation clips."""
     num_clips: int = 256
     """Clips that are scored."""
     num_paths: int = 4
@@ -117,12 +107,16 @@ class VideoConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("context", "num_clips", "num_paths"):
+        for name in ("num_clips", "num_paths"):
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
-        room = self.context < self.clips.length
-        check(room, f"`context` must leave frames to predict. Got {self.context} of {self.clips.length}.")
         for variant in self.variants:
             made = variant.rate == 1 or self.clips.source == "collisions"
             check(made, f"Only of made clips the frames between are known. Got {variant.rate=} of {self.clips.source}.")
-            longer = variant.length is None or variant.length > self.context
-            check(longer, f"`length` must exceed `context`={self.context}. Got {variant.length=}.")
+
+    def check_given(self, num: int) -> None:
+        """Refuse clips without frames to predict after the `num` that are given."""
+        room = num < self.clips.length
+        check(room, f"`model.history` must leave frames to predict. Got {num} of {self.clips.length}.")
+        for variant in self.variants:
+            longer = variant.length is None or variant.length > num
+            check(longer, f"`length` must exceed the {num} frames that are given. Got {variant.length=}.")

@@ -27,7 +27,7 @@ from neuralsde.nets.config import HistoryConfig
 from neuralsde.records import RunError, to_dict
 from neuralsde.sde.config import Euler, Moments, NeuralSDEConfig
 from neuralsde.sde.laws.moments import MAX_DIMENSIONS
-from neuralsde.training.config import TrainConfig
+from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import provenance, write_results
 
@@ -57,6 +57,7 @@ def fit_table(
     *,
     model: NeuralSDEConfig = MODEL,
     train: TrainConfig | None = None,
+    options: RunOptions | None = None,
     steps: int | None = None,
     lag: Lag = None,
     encoder: Literal["gru", "transformer"] | None = None,
@@ -72,6 +73,7 @@ def fit_table(
         table: a file, or what `read_table` made of one.
         model: settings of the model.
         train: settings of the training.
+        options: how it runs.
         steps: optimiser steps; None: so many that each transition is seen 100 times, from 200 up to `train.steps`.
         lag: time between the states of a transition, one or several; None: consecutive observations.
         encoder: encode the history by one of these.
@@ -97,8 +99,11 @@ def fit_table(
         model = dataclasses.replace(model, law=Euler())
     learned = _build(_with_encoder(model, encoder), known, later, lag, train.seed)
     config = training_settings(known, train, steps)
+    options = options or RunOptions()
+    options = dataclasses.replace(options, val_every=min(options.val_every, max(50, config.steps // 10)))
     folder = None if folder is None else writable_folder(folder)
-    fit(learned, known.data, val=None if later is None else later.data, config=config, run_dir=folder, resume=resume)
+    val = None if later is None else later.data
+    fit(learned, known.data, val=val, config=config, options=options, run_dir=folder, resume=resume)
 
     series = _series(table, later)
     if folder is not None:
@@ -133,7 +138,7 @@ def training_settings(known: Table, train: TrainConfig, steps: int | None = None
     num = len(known.data.states) - len(known.ids)
     enough = max(MIN_STEPS, PASSES * num // train.batch_size)
     steps = min(train.steps, enough) if steps is None else steps
-    return dataclasses.replace(train, steps=steps, val_every=min(train.val_every, max(50, steps // 10)))
+    return dataclasses.replace(train, steps=steps)
 
 
 def _with_encoder(config: NeuralSDEConfig, encoder: Literal["gru", "transformer"] | None) -> NeuralSDEConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from neuralsde.nets.config import MLPConfig, NetConfig
 from neuralsde.records import Choice, check, check_choices
 
 Normalise = Literal["mean_std", "isotropic", "min_max", "none"]
@@ -43,3 +44,11 @@ class ModelConfig(Choice):
     def num_late(self) -> int:
         """Last entries of the condition of the nets, after the context: they change along a path."""
         return int(self.time_input)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneModelConfig(ModelConfig):
+    """Base of the settings of models whose nets are backbones of one kind."""
+
+    net: NetConfig = field(default_factory=MLPConfig)
+    """The backbone of each net: a perceptron of all slots, or one with an encoder of the history."""

@@ -19,9 +19,7 @@ class ChunkNet(Backbone):
 
     outward: nn.Linear
 
-    def __init__(
-        self, shape: tuple[int, ...], *, history: int, use_history: bool, num_fields: int, reader: int | None
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...], *, num_fields: int, reader: int | None) -> None:
         super().__init__()
         if len(shape) != 2:
             raise ValueError(
@@ -29,12 +27,11 @@ class ChunkNet(Backbone):
                 "Learn chunks of actions, or use an MLPConfig."
             )
         self.horizon, self.num_features = shape
-        self.num_slots = history if use_history else 1
         self.num_fields, self.reader = num_fields, reader
 
     def sequence(self, state: Float[Tensor, "B H L A"]) -> Float[Tensor, "B L C"]:
-        """The slots that are looked at, their features side by side."""
-        return state[:, -self.num_slots :].transpose(1, 2).flatten(2)
+        """The newest slot, which alone is looked at."""
+        return state[:, -1]
 
     def given(self, state: Tensor, condition: Tensor | None) -> Float[Tensor, "B K"]:
         """The condition, or a 0 in its place."""

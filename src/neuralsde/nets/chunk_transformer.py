@@ -9,6 +9,9 @@ from neuralsde.nets.attention import Layer, positions
 from neuralsde.nets.chunk import ChunkNet
 from neuralsde.nets.config import ChunkTransformerConfig
 
+TOKENS = 4
+"""Tokens that the condition becomes."""
+
 
 class ChunkTransformer(ChunkNet):
     """One token per step of the horizon; the condition is a memory of a few tokens, each made from all of it."""
@@ -24,19 +27,19 @@ class ChunkTransformer(ChunkNet):
         reader: int | None = None,
         late: int = 0,
     ) -> None:
-        super().__init__(shape, history=history, use_history=config.use_history, num_fields=num_fields, reader=reader)
+        super().__init__(shape, num_fields=num_fields, reader=reader)
         width = config.width
-        self.inward = nn.Linear(self.num_slots * self.num_features, width)
+        self.inward = nn.Linear(self.num_features, width)
         self.positions = positions(self.horizon, width)
         self.remember = nn.Sequential(
             nn.Linear(max(1, condition_size), 4 * width),
             nn.Mish(),
-            nn.Linear(4 * width, config.tokens * width),
-            nn.Unflatten(1, (config.tokens, width)),
+            nn.Linear(4 * width, TOKENS * width),
+            nn.Unflatten(1, (TOKENS, width)),
             nn.LayerNorm(width),
         )
         self.layers = nn.ModuleList(
-            Layer(width, config.heads, config.dropout, causal=config.causal, memory=True) for _ in range(config.layers)
+            Layer(width, config.heads, config.dropout, causal=True, memory=True) for _ in range(config.layers)
         )
         self.norm = nn.LayerNorm(width)
         self.end_at_zero(width)

@@ -7,8 +7,12 @@ from typing import ClassVar, Literal
 
 from neuralsde.records import Choice, check, check_choices
 
-IMAGE_GROUPS = 8
-"""Groups of channels that are normalised together in convolutions of images."""
+HISTORY_HEADS = 4
+"""Attention heads of a transformer of the history; they share out the memory."""
+IMAGE_CHANNELS = (32, 64, 128)
+"""Of the convolutions of images; each of them halves the image."""
+UNET_GROUPS = 8
+"""Groups of channels of a U-Net that are normalised together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +47,8 @@ class MLPConfig(NetConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryConfig(NetConfig):
-    """An encoder of the history slots, whose memory a residual perceptron takes beside the newest slot."""
+class HistoryConfig(MLPConfig):
+    """A residual perceptron that takes, beside the newest slot, the memory of an encoder of the history slots."""
 
     builds: ClassVar[str] = "neuralsde.nets.history:HistoryMLP"
 
@@ -52,54 +56,33 @@ class HistoryConfig(NetConfig):
     """Recurrent from the oldest slot to the newest, or attention with learned positions (several times slower)."""
     memory: int = 64
     """Features of the memory, and of the encoder."""
-    layers: int = 1
-    """Layers of the encoder."""
-    heads: int = 4
-    """Attention heads of the transformer; they share out the memory."""
-    width: int = 128
-    """Features of the perceptron's hidden layers."""
-    depth: int = 3
-    """Number of its residual blocks."""
-    dropout: float = 0.0
-    """Dropout probability inside the blocks, and in the transformer."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        for name in ("memory", "layers", "heads"):
-            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
-        shared = self.encoder == "gru" or self.memory % self.heads == 0
-        check(shared, f"`memory` must be a multiple of `heads`. Got {self.memory=}, {self.heads=}.")
-        assert self.mlp  # refuses what it cannot take
-
-    @property
-    def mlp(self) -> MLPConfig:
-        """The perceptron."""
-        return MLPConfig(width=self.width, depth=self.depth, dropout=self.dropout)
+        super().__post_init__()
+        check(self.memory >= 1, f"`memory` must be at least 1. Got {self.memory=}.")
+        shared = self.encoder == "gru" or self.memory % HISTORY_HEADS == 0
+        check(shared, f"`memory` must be a multiple of {HISTORY_HEADS}, the heads share it out. Got {self.memory=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodedConfig(NetConfig):
+class EncodedConfig(MLPConfig):
     """A perceptron that encodes the context of a path once, and a smaller one that moves the state along it."""
 
     builds: ClassVar[str] = "neuralsde.nets.encoded:EncodedMLP"
 
     width: int = 512
     """Features of the encoder's hidden layers."""
-    depth: int = 3
-    """Residual blocks of the encoder."""
     memory: int = 256
     """Features of the encoded context."""
     step_width: int = 256
     """Features of the hidden layers of the part that moves."""
     step_depth: int = 2
     """Its residual blocks."""
-    dropout: float = 0.0
-    """Dropout probability inside the blocks."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        super().__post_init__()
         check(self.memory >= 1, f"`memory` must be at least 1. Got {self.memory=}.")
-        assert MLPConfig(width=self.width, depth=self.depth) and self.step  # refuse what they cannot take
+        assert self.step  # refuses what it cannot take
 
     @property
     def step(self) -> MLPConfig:
@@ -121,22 +104,12 @@ class ImageConfig(EncodedConfig):
     """Residual blocks of the encoder, after the convolutions."""
     size: int = 96
     """Pixels of a side."""
-    channels: tuple[int, ...] = (32, 64, 128)
-    """Of the convolutions; each of them halves the image."""
-    points: int = 64
-    """Points that are found in an image; their coordinates are what is kept of it."""
-    shift: int = 4
-    """Pixels by which the images of a context are moved, all alike, at random in training."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.points >= 1, f"`points` must be at least 1. Got {self.points=}.")
-        check(0 <= self.shift < self.size, f"`shift` must be within [0, size). Got {self.shift=}, {self.size=}.")
-        shared = len(self.channels) > 0 and all(c > 0 and c % IMAGE_GROUPS == 0 for c in self.channels)
-        check(shared, f"`channels` must be multiples of {IMAGE_GROUPS}, at least one. Got {self.channels=}.")
-        halves = 2 ** len(self.channels)
+        halves = 2 ** len(IMAGE_CHANNELS)
         check(
-            self.size % halves == 0,
+            self.size > 0 and self.size % halves == 0,
             f"`size` must be a multiple of {halves}: each convolution halves. Got {self.size=}.",
         )
 
@@ -165,23 +138,12 @@ class UNet1DConfig(NetConfig):
 
     widths: tuple[int, ...] = (256, 512, 1024)
     """Channels of the levels; the horizon is halved from each to the next."""
-    kernel: int = 5
-    """Steps of the horizon that a convolution sees."""
-    groups: int = 8
-    """Groups of channels that are normalised together."""
-    embedding: int = 256
-    """Features of the condition, beside its raw values, that steer the blocks."""
-    use_history: bool = False
-    """Look at the older slots of the state (of a generated state: at its history) too."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         check(len(self.widths) > 0, "`widths` must name at least one level. Got none.")
-        for name in ("groups", "embedding"):
-            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
-        shared = all(w > 0 and w % self.groups == 0 for w in self.widths)
-        check(shared, f"`widths` must be multiples of `groups`. Got {self.widths=}, {self.groups=}.")
-        check(self.kernel >= 1 and self.kernel % 2 == 1, f"`kernel` must be odd. Got {self.kernel=}.")
+        shared = all(w > 0 and w % UNET_GROUPS == 0 for w in self.widths)
+        check(shared, f"`widths` must be multiples of {UNET_GROUPS}. Got {self.widths=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,19 +158,13 @@ class ChunkTransformerConfig(NetConfig):
     """Attention heads; they share out the width."""
     width: int = 256
     """Features of a token."""
-    tokens: int = 4
-    """Tokens that the condition becomes."""
-    causal: bool = True
-    """A step of the chunk looks only at itself and at earlier ones."""
     dropout: float = 0.1
     """Dropout probability in attention and perceptrons."""
-    use_history: bool = False
-    """Look at the older slots of the state (of a generated state: at its history) too."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_transformer(self.layers, self.heads, self.width, self.dropout)
-        check(self.tokens >= 1, f"`tokens` must be at least 1. Got {self.tokens=}.")
+        check_transformer(self.layers, self.heads, self.width)
+        check(0 <= self.dropout < 1, f"`dropout` must be in [0, 1). Got {self.dropout=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,24 +175,18 @@ class UViTConfig(NetConfig):
 
     width: int = 256
     """Features of a token: 64 gives about 0.2 million parameters, 256 six, 512 forty, 768 a hundred and ten."""
-    depth: int | None = None
-    """Layers; None: 3 at width 64 to 15 at width 768."""
     patch: int = 1
     """Side of the square of places that is one token."""
-    dropout: float = 0.0
-    """Dropout probability in attention and perceptrons."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         check(self.width > 0 and self.width % 32 == 0, f"`width` must be a multiple of 32. Got {self.width=}.")
-        check(self.depth is None or self.depth >= 1, f"`depth` must be at least 1. Got {self.depth=}.")
         check(self.patch >= 1, f"`patch` must be at least 1. Got {self.patch=}.")
-        check(0 <= self.dropout < 1, f"`dropout` must be in [0, 1). Got {self.dropout=}.")
 
     @property
     def layers(self) -> int:
-        """Layers of the net: odd, one of them in the middle."""
-        return self.depth or max(3, 3 + 2 * round(6 * (self.width - 64) / 704))
+        """Layers of the net: odd, one of them in the middle; 3 at width 64 to 15 at width 768."""
+        return max(3, 3 + 2 * round(6 * (self.width - 64) / 704))
 
     @property
     def heads(self) -> int:
@@ -248,41 +198,33 @@ class UViTConfig(NetConfig):
 class ConvConfig:
     """A convolutional encoder of images into a small grid, and its decoder."""
 
+    latent: ClassVar[int] = 4
+    """Channels of a place."""
     down: int = 8
     """Pixels of the image per place of the grid, along each side: 2, 4, 8 or 16."""
-    latent: int = 4
-    """Channels of a place."""
     width: int = 32
     """Channels at the image's resolution; they double with each halving, up to four times."""
-    blocks: int = 2
-    """Residual blocks at each resolution."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         check(self.down in (2, 4, 8, 16), f"`down` must be 2, 4, 8 or 16. Got {self.down=}.")
         check(self.width > 0 and self.width % 8 == 0, f"`width` must be a multiple of 8. Got {self.width=}.")
-        for name in ("latent", "blocks"):
-            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TinyConfig(Choice):
     """The nets of the pretrained tiny autoencoder taef2, for frames in colour. They have one size, and are read, not trained."""
 
-    down: int = 8
+    down: ClassVar[int] = 8
     """Pixels of the image per place of the grid, along each side."""
-    latent: int = 32
+    latent: ClassVar[int] = 32
     """Channels of a place."""
 
-    def __post_init__(self) -> None:
-        check((self.down, self.latent) == (8, 32), f"taef2 has down=8, latent=32. Got {self.down=}, {self.latent=}.")
 
-
-def check_transformer(layers: int, heads: int, width: int, dropout: float) -> None:
+def check_transformer(layers: int, heads: int, width: int) -> None:
     """Refuse sizes that no transformer can have."""
     check(layers >= 1 and heads >= 1, f"`layers` and `heads` must be at least 1. Got {layers=}, {heads=}.")
     check(width >= 1 and width % heads == 0, f"`width` must be a multiple of `heads`. Got {width=}, {heads=}.")
-    check(0 <= dropout < 1, f"`dropout` must be in [0, 1). Got {dropout=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,9 +252,7 @@ class GPTConfig:
     """Attention heads; they share out the width."""
     width: int = 120
     """Features of a token."""
-    dropout: float = 0.1
-    """Dropout probability of tokens, in attention and perceptrons."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_transformer(self.layers, self.heads, self.width, self.dropout)
+        check_transformer(self.layers, self.heads, self.width)

@@ -42,9 +42,9 @@ class Encoder(nn.Module):
         widths = _widths(config)
         layers: list[nn.Module] = [nn.Conv2d(channels, widths[0], 3, padding=1)]
         for before, after in itertools.pairwise(widths):
-            layers += [ResBlock(before, before) for _ in range(config.blocks)]
+            layers.append(ResBlock(before, before))
             layers += [nn.Conv2d(before, after, 4, stride=2, padding=1)]
-        layers += [ResBlock(widths[-1], widths[-1]) for _ in range(config.blocks)]
+        layers.append(ResBlock(widths[-1], widths[-1]))
         layers += [_norm(widths[-1]), nn.SiLU(), nn.Conv2d(widths[-1], 2 * config.latent, 3, padding=1)]
         self.layers = nn.Sequential(*layers)
 
@@ -59,10 +59,10 @@ class Decoder(nn.Module):
         super().__init__()
         widths = _widths(config)[::-1]
         layers: list[nn.Module] = [nn.Conv2d(config.latent, widths[0], 3, padding=1)]
-        layers += [ResBlock(widths[0], widths[0]) for _ in range(config.blocks)]
+        layers.append(ResBlock(widths[0], widths[0]))
         for before, after in itertools.pairwise(widths):
             layers += [nn.Upsample(scale_factor=2, mode="nearest"), nn.Conv2d(before, after, 3, padding=1)]
-            layers += [ResBlock(after, after) for _ in range(config.blocks)]
+            layers.append(ResBlock(after, after))
         layers += [_norm(widths[-1]), nn.SiLU(), nn.Conv2d(widths[-1], channels, 3, padding=1)]
         self.layers = nn.Sequential(*layers)
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from neuralsde.nets.config import HistoryConfig
+from neuralsde.nets.config import HISTORY_HEADS, HistoryConfig
 from neuralsde.nets.mlp import MLP
 
 
@@ -24,7 +24,7 @@ class Recurrent(nn.Module):
 
     def __init__(self, config: HistoryConfig, token_size: int) -> None:
         super().__init__()
-        self.gru = nn.GRU(token_size, config.memory, config.layers, batch_first=True)
+        self.gru = nn.GRU(token_size, config.memory, batch_first=True)
 
     def forward(self, tokens: Float[Tensor, "B T C"]) -> Float[Tensor, "B M"]:
         # cuDNN's GRU has no gradient in evaluation mode, which g dg needs, and none of second order
@@ -41,7 +41,7 @@ class Attention(nn.Module):
         self.positions = nn.Parameter(nn.init.normal_(torch.empty(num_tokens, config.memory), std=0.5))
         layer = nn.TransformerEncoderLayer(
             config.memory,
-            config.heads,
+            HISTORY_HEADS,
             2 * config.memory,
             config.dropout,
             nn.functional.silu,
@@ -49,7 +49,7 @@ class Attention(nn.Module):
             norm_first=True,
         )
         norm = nn.LayerNorm(config.memory)
-        self.layers = nn.TransformerEncoder(layer, config.layers, norm=norm, enable_nested_tensor=False)
+        self.layers = nn.TransformerEncoder(layer, 1, norm=norm, enable_nested_tensor=False)
 
     def forward(self, tokens: Float[Tensor, "B T C"]) -> Float[Tensor, "B M"]:
         with sdpa_kernel(SDPBackend.MATH):  # the fused kernels have no gradient of second order
@@ -78,7 +78,7 @@ class HistoryMLP(MLP):
                 f"`history` must be at least 2 for a HistoryConfig: one slot holds no past. Got {history=}. Try 16."
             )
         super().__init__(
-            config.mlp, shape, condition_size=config.memory + condition_size, num_fields=num_fields, reader=reader
+            config, shape, condition_size=config.memory + condition_size, num_fields=num_fields, reader=reader
         )
         self.register_buffer("step_unit", torch.ones(self.shape))
         self.register_buffer("age_unit", torch.ones(history - 1, *self.shape))

@@ -14,8 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.nets.config import IMAGE_GROUPS, EncodedConfig, ImageConfig
+from neuralsde.nets.config import IMAGE_CHANNELS, EncodedConfig, ImageConfig
 from neuralsde.nets.encoded import EncodedMLP, perceptron
+
+IMAGE_GROUPS = 8
+"""Groups of channels that are normalised together."""
+POINTS = 64
+"""Points that are found in an image; their coordinates are what is kept of it."""
+SHIFT = 4
+"""Pixels by which the images of a context are moved, all alike, at random in training."""
 
 
 class RandomShift(nn.Module):
@@ -61,16 +68,16 @@ class ImageEncoder(nn.Module):
         super().__init__()
         self.size = config.size
         self.num, self.others = config.layout(context_size)
-        self.shift = RandomShift(config.shift)
-        last = config.channels[-1]
+        self.shift = RandomShift(SHIFT)
+        last = IMAGE_CHANNELS[-1]
         self.image = nn.Sequential(
-            *(_convolution(a, b, 2) for a, b in itertools.pairwise((3, *config.channels))),
+            *(_convolution(a, b, 2) for a, b in itertools.pairwise((3, *IMAGE_CHANNELS))),
             _convolution(last, last, 1),
-            nn.Conv2d(last, config.points, 1),
+            nn.Conv2d(last, POINTS, 1),
             Points(),
         )
         """Points of one image, whichever observation it belongs to."""
-        self.join = perceptron(config, self.num * (self.others + 2 * config.points))
+        self.join = perceptron(config, self.num * (self.others + 2 * POINTS))
 
     def forward(self, context: Float[Tensor, "B C"]) -> Float[Tensor, "B M"]:
         seen = context.unflatten(1, (self.num, -1))

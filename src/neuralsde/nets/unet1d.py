@@ -12,13 +12,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.nets.chunk import ChunkNet
-from neuralsde.nets.config import UNet1DConfig
+from neuralsde.nets.config import UNET_GROUPS, UNet1DConfig
+
+KERNEL = 5
+"""Steps of the horizon that a convolution sees."""
+EMBEDDING = 256
+"""Features of the condition, beside its raw values, that steer the blocks."""
 
 
-def convolution(before: int, after: int, config: UNet1DConfig) -> nn.Sequential:
+def convolution(before: int, after: int) -> nn.Sequential:
     """Convolution, normalisation, Mish; the length stays."""
-    conv = nn.Conv1d(before, after, config.kernel, padding=config.kernel // 2)
-    return nn.Sequential(conv, nn.GroupNorm(config.groups, after), nn.Mish())
+    conv = nn.Conv1d(before, after, KERNEL, padding=KERNEL // 2)
+    return nn.Sequential(conv, nn.GroupNorm(UNET_GROUPS, after), nn.Mish())
 
 
 class Residual(nn.Module):
@@ -27,10 +32,10 @@ class Residual(nn.Module):
     repeated: ClassVar[bool] = True
     """Many alike in a net: compiled once for all."""
 
-    def __init__(self, before: int, after: int, given: int, config: UNet1DConfig) -> None:
+    def __init__(self, before: int, after: int, given: int) -> None:
         super().__init__()
-        self.first = convolution(before, after, config)
-        self.second = convolution(after, after, config)
+        self.first = convolution(before, after)
+        self.second = convolution(after, after)
         self.film = nn.Linear(given, 2 * after)
         self.cut = nn.Identity() if before == after else nn.Conv1d(before, after, 1)
 
@@ -42,9 +47,9 @@ class Residual(nn.Module):
 class Level(nn.Module):
     """Two blocks at one length."""
 
-    def __init__(self, before: int, after: int, given: int, config: UNet1DConfig) -> None:
+    def __init__(self, before: int, after: int, given: int) -> None:
         super().__init__()
-        self.first, self.second = Residual(before, after, given, config), Residual(after, after, given, config)
+        self.first, self.second = Residual(before, after, given), Residual(after, after, given)
 
     def forward(self, x: Float[Tensor, "B C L"], given: Float[Tensor, "B G"]) -> Float[Tensor, "B D L"]:
         return self.second(self.first(x, given), given)
@@ -64,7 +69,7 @@ class UNet1D(ChunkNet):
         reader: int | None = None,
         late: int = 0,
     ) -> None:
-        super().__init__(shape, history=history, use_history=config.use_history, num_fields=num_fields, reader=reader)
+        super().__init__(shape, num_fields=num_fields, reader=reader)
         widths, halvings = config.widths, len(config.widths) - 1
         if self.horizon % 2**halvings:
             raise ValueError(
@@ -72,18 +77,16 @@ class UNet1D(ChunkNet):
                 f"Got a horizon of {self.horizon}. Use another horizon, or fewer `widths`."
             )
         size = max(1, condition_size)
-        self.embed = nn.Sequential(
-            nn.Linear(size, 4 * config.embedding), nn.Mish(), nn.Linear(4 * config.embedding, config.embedding)
-        )
-        given = size + config.embedding
-        steps = list(zip((self.num_slots * self.num_features, *widths), widths))
-        self.down = nn.ModuleList(Level(before, after, given, config) for before, after in steps)
+        self.embed = nn.Sequential(nn.Linear(size, 4 * EMBEDDING), nn.Mish(), nn.Linear(4 * EMBEDDING, EMBEDDING))
+        given = size + EMBEDDING
+        steps = list(zip((self.num_features, *widths), widths))
+        self.down = nn.ModuleList(Level(before, after, given) for before, after in steps)
         self.shorten = nn.ModuleList(nn.Conv1d(w, w, 3, stride=2, padding=1) for w in widths[:-1])
-        self.middle = Level(widths[-1], widths[-1], given, config)
+        self.middle = Level(widths[-1], widths[-1], given)
         climb = list(zip(widths[:0:-1], widths[-2::-1]))  # from the deepest level up
         self.lengthen = nn.ModuleList(nn.ConvTranspose1d(below, w, 4, stride=2, padding=1) for below, w in climb)
-        self.up = nn.ModuleList(Level(2 * w, w, given, config) for _, w in climb)
-        self.last = convolution(widths[0], widths[0], config)
+        self.up = nn.ModuleList(Level(2 * w, w, given) for _, w in climb)
+        self.last = convolution(widths[0], widths[0])
         self.end_at_zero(widths[0])
 
     def forward(

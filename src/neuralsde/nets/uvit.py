@@ -53,7 +53,7 @@ class UViT(Backbone):
         self.remember = nn.Linear(condition_size, width) if condition_size else None
 
         def layers(num: int) -> nn.ModuleList:
-            return nn.ModuleList(Layer(width, config.heads, config.dropout, causal=False) for _ in range(num))
+            return nn.ModuleList(Layer(width, config.heads, 0.0, causal=False) for _ in range(num))
 
         self.down, self.middle, self.up = layers(half), layers(config.layers - 2 * half), layers(half)
         self.joins = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(half))

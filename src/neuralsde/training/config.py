@@ -1,4 +1,4 @@
-"""The training loop."""
+"""The training loop: what it computes, and how it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neuralsde.records import check, check_choices
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """The training loop."""
+    """The training: what its numbers depend on."""
 
     steps: int = 5_000
     """Optimiser steps."""
@@ -18,14 +18,8 @@ class TrainConfig:
     """Transitions per step, over all processes together."""
     lr: float = 1e-3
     """Peak learning rate of AdamW."""
-    warmup: float = 0.05
-    """Share of the steps in which the rate rises linearly; then it falls as a cosine."""
-    final_lr: float = 0.01
-    """Last learning rate as a share of the peak."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
-    clip: float = 1.0
-    """Largest norm of the gradient of each trained part; 0 turns clipping off."""
     ema: float = 0.995
     """Decay of the moving average of the weights that is kept as the result; 0 keeps the last weights."""
     seed: int = 0
@@ -36,32 +30,41 @@ class TrainConfig:
     """Full precision, matrix products of a GPU in TF32 (weights stay as they are), or mixed precision."""
     val_fraction: float = 0.0
     """Share of the paths kept for the validation loss."""
-    val_every: int = 500
-    """Steps between validation losses."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("steps", "batch_size"):
+            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check(self.lr > 0, f"`lr` must be positive. Got {self.lr=}.")
+        check(self.context_noise >= 0, f"`context_noise` must not be negative. Got {self.context_noise=}.")
+        check(0 <= self.ema < 1, f"`ema` must be within [0, 1). Got {self.ema=}.")
+        check(0 <= self.val_fraction < 1, f"`val_fraction` must be within [0, 1). Got {self.val_fraction=}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a training runs. Its numbers do not depend on it: no record holds it, and a resumed run may change it."""
+
+    progress: bool = True
+    """Show a progress bar."""
+    cpu: bool = False
+    """Stay on the CPU though there is an accelerator."""
+    compile: bool = False
+    """Compile the layers of the nets: a minute to begin with, then faster steps of large nets on a GPU."""
+    graph: bool = True
+    """Replay the training step as a CUDA graph, where there is one GPU."""
     log_every: int = 50
     """Steps between lines of metrics.jsonl."""
+    val_every: int = 500
+    """Steps between validation losses."""
     checkpoint_every: int = 1_000
     """Steps between checkpoints, where there is a run folder."""
     keep: int = 2
     """Checkpoints kept."""
     trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Experiment trackers, through Accelerate."""
-    progress: bool = True
-    """Show a progress bar."""
-    compile: bool = False
-    """Compile the layers of the nets: a minute to begin with, then faster steps of large nets on a GPU."""
-    graph: bool = True
-    """Replay the training step as a CUDA graph, where there is one GPU."""
-    cpu: bool = False
-    """Stay on the CPU though there is an accelerator."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("steps", "batch_size", "val_every", "log_every", "checkpoint_every", "keep"):
+        for name in ("log_every", "val_every", "checkpoint_every", "keep"):
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
-        check(self.lr > 0, f"`lr` must be positive. Got {self.lr=}.")
-        check(self.context_noise >= 0, f"`context_noise` must not be negative. Got {self.context_noise=}.")
-        check(0 <= self.ema < 1, f"`ema` must be within [0, 1). Got {self.ema=}.")
-        check(0 <= self.val_fraction < 1, f"`val_fraction` must be within [0, 1). Got {self.val_fraction=}.")
-        check(0 <= self.warmup < 1, f"`warmup` is a share of the steps in [0, 1). Got {self.warmup=}.")
-        check(0 <= self.final_lr <= 1, f"`final_lr` is a share of `lr` within [0, 1]. Got {self.final_lr=}.")

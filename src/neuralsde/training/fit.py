@@ -24,19 +24,26 @@ from torch import Tensor
 
 from neuralsde.data.trajectories import Trajectories, Transitions
 from neuralsde.files import writable_folder
+from neuralsde.formats import current
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import RunError, to_dict, with_settings
+from neuralsde.records import RunError, each_with_settings, to_dict
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.average import Average
 from neuralsde.training.checkpoints import Checkpoint, Checkpoints
-from neuralsde.training.config import TrainConfig
+from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.graphs import CapturedStep, can_capture, compiled_layers, set_rate
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-FREE_TO_CHANGE = {"progress", "log_every", "checkpoint_every", "keep", "trackers", "val_every", "sampler", "graph"}
-"""Settings that a resumed run may change: they do not touch the numbers."""
+FREE_TO_CHANGE = {"sampler"}
+"""Settings of the model that a resumed run may change: they do not touch the numbers."""
+WARMUP = 0.05
+"""Share of the steps in which the learning rate rises linearly; then it falls as a cosine."""
+FINAL_RATE = 0.01
+"""Last learning rate as a share of the peak."""
+CLIP = 1.0
+"""Largest norm of the gradient of each trained part."""
 VALIDATION_SIZE = 8_192
 FINGERPRINT_SIZE = 4_096
 
@@ -52,10 +59,10 @@ class Interrupted(KeyboardInterrupt):
 def learning_rate(config: TrainConfig, step: int) -> float:
     """Linear warm-up, then a cosine."""
     position = step / config.steps
-    if position < config.warmup:
-        return config.lr * (position * config.steps + 1) / (config.warmup * config.steps + 1)
-    share = (position - config.warmup) / (1 - config.warmup)
-    return config.lr * (config.final_lr + (1 - config.final_lr) * 0.5 * (1 + math.cos(math.pi * share)))
+    if position < WARMUP:
+        return config.lr * (position * config.steps + 1) / (WARMUP * config.steps + 1)
+    share = (position - WARMUP) / (1 - WARMUP)
+    return config.lr * (FINAL_RATE + (1 - FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * share)))
 
 
 def _fingerprint(data: Transitions) -> str:
@@ -73,6 +80,7 @@ def fit(
     *,
     val: Trajectories | Transitions | None = None,
     config: TrainConfig | None = None,
+    options: RunOptions | None = None,
     run_dir: str | os.PathLike[str] | None = None,
     resume: bool = False,
     **settings: Any,
@@ -83,15 +91,17 @@ def fit(
         model: learns from transitions with its own lag and history.
         data: paths, or transitions made from them, which are then taken as they are (`to_learn_from`).
         val: for the validation loss; `val_fraction` splits paths off `data` instead.
-        config: how to train; `settings` are fields of it, e.g. `steps=5_000`.
+        config: what is computed.
+        options: how it runs.
+        settings: fields of either, e.g. `steps=5_000, progress=False`.
         run_dir: folder for metrics.jsonl and checkpoints; None keeps nothing.
         resume: go on from the newest checkpoint in `run_dir`, if there is one.
     """
-    config = with_settings(config or TrainConfig(), settings)
+    config, options = each_with_settings(settings, config or TrainConfig(), options or RunOptions())
     if resume and run_dir is None:
         raise ValueError("`resume=True` needs the `run_dir` of the run to go on with.")
-    if config.trackers and run_dir is None:
-        raise ValueError(f"`trackers` need a `run_dir` to write to. Got {config.trackers=}.")
+    if options.trackers and run_dir is None:
+        raise ValueError(f"`trackers` need a `run_dir` to write to. Got {options.trackers=}.")
     if config.context_noise and not model.scale.context_size:
         raise ValueError(
             f"`context_noise` is for models with a context; this one has none. Got {config.context_noise=}."
@@ -103,8 +113,8 @@ def fit(
     folder = None if run_dir is None else writable_folder(run_dir)
     pairs, others = _pairs(model, data), None if val is None else _pairs(model, val)
     try:
-        with compiled_layers(model, config):
-            return _Loop(model, pairs, others, config, folder, resume).run()
+        with compiled_layers(model, options):
+            return _Loop(model, pairs, others, config, options, folder, resume).run()
     finally:
         for mark in ("forward", "_original_forward", "_is_accelerate_prepared"):  # or a second fit would inherit them
             model.__dict__.pop(mark, None)
@@ -130,11 +140,12 @@ class _Loop:
         data: Transitions,
         val: Transitions | None,
         config: TrainConfig,
+        options: RunOptions,
         folder: Path | None,
         resume: bool,
     ) -> None:
-        self.config, self.folder, self.model = config, folder, model
-        self.accelerator = _accelerator(config, folder)
+        self.config, self.options, self.folder, self.model = config, options, folder, model
+        self.accelerator = _accelerator(config.precision, options, folder)
         device, shares = self.accelerator.device, self.accelerator.num_processes
         if config.batch_size % shares:
             raise ValueError(f"`batch_size` must be a multiple of the {shares} processes. Got {config.batch_size=}.")
@@ -142,7 +153,7 @@ class _Loop:
         self.val = None if val is None else val.to(device).spread(VALIDATION_SIZE)
         model.to(device).train()
         self.groups = model.parameter_groups()
-        graph = can_capture(model, config, device, shares)
+        graph = can_capture(model, options, device, shares)
         optimiser = torch.optim.AdamW(
             model.parameters(),
             lr=torch.tensor(config.lr, device=device) if graph else config.lr,  # type: ignore[arg-type]
@@ -152,7 +163,7 @@ class _Loop:
         )
         self.wrapped, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.average = Average(model, config.ema)
-        self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints", config.keep)
+        self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints", options.keep)
         if self.checkpoints is not None and not resume and self.checkpoints.list():
             raise ValueError(f"{folder} already holds a run. Pass resume=True to go on with it, or another folder.")
         self.record = {
@@ -171,11 +182,11 @@ class _Loop:
         self.metrics = None if folder is None else folder / "metrics.jsonl"
         if self.main and self.metrics is not None:
             _truncate(self.metrics, self.start)
-        if config.trackers:
+        if options.trackers:
             self.accelerator.init_trackers("neuralsde", config={k: str(v) for k, v in asdict(config).items()})
 
     def run(self) -> SequenceModel:
-        config = self.config
+        config, options = self.config, self.options
         sums, seen, began = None, 0, time.perf_counter()
         devices = [self.accelerator.device] if self.accelerator.device.type == "cuda" else []
         with self._bar() as bar, _stop_signals() as stop, torch.random.fork_rng(devices), _matmul(config.precision):
@@ -183,7 +194,7 @@ class _Loop:
                 parts, values = self._step(step)
                 sums, seen = values if sums is None else sums + values, seen + 1
                 done = step + 1
-                if done % config.log_every == 0 or done == config.steps:
+                if done % options.log_every == 0 or done == config.steps:
                     self._require_finite(sums, parts, step)
                     means = dict(zip(parts, (sums / seen).tolist()))
                     rate = seen / (time.perf_counter() - began)
@@ -192,13 +203,13 @@ class _Loop:
                     sums, seen, began = None, 0, time.perf_counter()
                 bar.update()
                 if self.checkpoints is not None and (
-                    done % config.checkpoint_every == 0 or done == config.steps or stop
+                    done % options.checkpoint_every == 0 or done == config.steps or stop
                 ):
                     self._require_finite(values, parts, step)
                     self._save(done)
                 if stop and done < config.steps:
                     raise Interrupted(self._farewell(done))
-        if config.trackers:
+        if options.trackers:
             self.accelerator.end_training()
         self.average.apply()
         return self.model.eval()
@@ -228,9 +239,8 @@ class _Loop:
             self._require_finite(values, self.parts, step)
         self.optimiser.zero_grad(set_to_none=True)
         self.accelerator.backward(sum(losses.values()))
-        if self.config.clip > 0:
-            for parameters in self.groups.values():
-                self.accelerator.clip_grad_norm_(parameters, self.config.clip)
+        for parameters in self.groups.values():
+            self.accelerator.clip_grad_norm_(parameters, CLIP)
         self.optimiser.step()
         return values
 
@@ -246,9 +256,10 @@ class _Loop:
 
     def _log(self, done: int, means: dict[str, float], rate: float) -> None:
         line: dict[str, float] = {"step": done, **means, "lr": learning_rate(self.config, done - 1)}
-        if self.val is not None and (done % self.config.val_every < self.config.log_every or done == self.config.steps):
+        options = self.options
+        if self.val is not None and (done % options.val_every < options.log_every or done == self.config.steps):
             line |= self._validate()
-        if self.config.trackers:
+        if options.trackers:
             self.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=done)
         if self.main and self.metrics is not None:
             with self.metrics.open("a", encoding="utf-8") as file:
@@ -288,8 +299,8 @@ class _Loop:
         if not found:
             return 0
         checkpoint = self.checkpoints.load(found[-1])
-        for section in ("train", "model"):
-            before, now = checkpoint.record[section], self.record[section]
+        for section, kind in (("train", "TrainConfig"), ("model", "NeuralSDEConfig")):
+            before, now = current(checkpoint.record[section], kind), self.record[section]
             for key in now:
                 if key not in FREE_TO_CHANGE and before.get(key) != now[key]:
                     was = f"it ran with {before.get(key)!r}"
@@ -316,7 +327,7 @@ class _Loop:
     def _bar(self) -> Any:
         from tqdm import tqdm
 
-        hidden = not (self.config.progress and self.accelerator.is_main_process)
+        hidden = not (self.options.progress and self.accelerator.is_main_process)
         return tqdm(
             total=self.config.steps,
             initial=self.start,
@@ -327,16 +338,16 @@ class _Loop:
         )
 
 
-def _accelerator(config: TrainConfig, folder: Path | None) -> Accelerator:
+def _accelerator(precision: str, options: RunOptions, folder: Path | None) -> Accelerator:
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
     from accelerate.utils import AutocastKwargs
 
     AcceleratorState._reset_state()  # settings of an earlier fit in this process must not bind this one
     return Accelerator(
-        mixed_precision="bf16" if config.precision == "bf16" else "no",
-        cpu=config.cpu,
-        log_with=list(config.trackers) or None,
+        mixed_precision="bf16" if precision == "bf16" else "no",
+        cpu=options.cpu,
+        log_with=list(options.trackers) or None,
         project_dir=None if folder is None else str(folder),
         kwargs_handlers=[
             AutocastKwargs(cache_enabled=False),  # what is cached in a step must not be read by its CUDA graph later

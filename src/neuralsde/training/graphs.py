@@ -17,22 +17,22 @@ from torch import Tensor
 
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.solvers.noise import Noise
-from neuralsde.training.config import TrainConfig
+from neuralsde.training.config import RunOptions
 
 WARM_UP = 3
 """Steps before the recording, in which libraries and the optimiser set up their memory."""
 
 
-def can_capture(model: SequenceModel, config: TrainConfig, device: torch.device, num_processes: int) -> bool:
+def can_capture(model: SequenceModel, options: RunOptions, device: torch.device, num_processes: int) -> bool:
     """Whether a step is the same kernels every time: one GPU, no nets we do not know."""
-    plain = config.graph and not model.own_nets
+    plain = options.graph and not model.own_nets
     return device.type == "cuda" and num_processes == 1 and plain
 
 
 @contextmanager
-def compiled_layers(model: SequenceModel, config: TrainConfig) -> Iterator[None]:
+def compiled_layers(model: SequenceModel, options: RunOptions) -> Iterator[None]:
     """The layers of which nets have many, compiled for a while; weights and their names stay as they are."""
-    layers = [module for module in model.modules() if config.compile and getattr(module, "repeated", False)]
+    layers = [module for module in model.modules() if options.compile and getattr(module, "repeated", False)]
     try:
         for layer in layers:
             layer.compile()

@@ -27,6 +27,8 @@ from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 from neuralsde.video.config import AutoencoderConfig
 
+KL = 1e-6
+"""Weight of the divergence of latents from unit Gaussians."""
 BATCH = 512
 """Frames at once in `encode` and `decode` on a GPU."""
 CACHED = 2**16
@@ -77,7 +79,7 @@ class Autoencoder(SequenceModel):
         frames = batch.next
         z, divergence = sampled(self.nets["encoder"](2 * frames - 1).float(), noise.normal(0, self.latent_shape))
         error = self.nets["decoder"](z).float() - (2 * frames - 1)
-        return {"frames": (error**2 + 0.1 * error.abs()).mean(), "divergence": self.config.kl * divergence.mean()}
+        return {"frames": (error**2 + 0.1 * error.abs()).mean(), "divergence": KL * divergence.mean()}
 
     def advance(self, step: Step, condition: Condition, noise: Noise, sampler: Sampling) -> Advance:
         raise ValueError("An Autoencoder draws no paths. Encode the frames, and learn their latents.")

@@ -18,18 +18,14 @@ class AutoencoderConfig(ModelConfig):
 
     builds: ClassVar[str] = "neuralsde.video.autoencoder:Autoencoder"
 
+    normalise: ClassVar[Normalise] = "none"  # type: ignore[misc]
+    """Frames have values from 0 to 1 as they are."""
     net: ConvConfig | TinyConfig = field(default_factory=ConvConfig)
     """Encoder and decoder."""
-    normalise: Normalise = "none"
-    """Frames have values from 0 to 1 as they are."""
-    kl: float = 1e-6
-    """Weight of the divergence of latents from unit Gaussians."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.normalise == "none", f"Frames have values from 0 to 1. Got {self.normalise=}. Use 'none'.")
         check(self.history == 1, f"An autoencoder sees one frame. Got {self.history=}.")
-        check(self.kl >= 0, f"`kl` must not be negative. Got {self.kl=}.")
 
 
 @dataclass(frozen=True, kw_only=True)

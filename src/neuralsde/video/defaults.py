@@ -27,7 +27,7 @@ def learning_rate(width: int) -> float:
     return round(6e-4 * (256 / width) ** 0.5, 6)
 
 
-AUTOENCODER = AutoencoderConfig(net=ConvConfig(down=8, latent=4, width=32, blocks=1))
+AUTOENCODER = AutoencoderConfig(net=ConvConfig(down=8, width=32))
 AUTOENCODER_TRAIN = TrainConfig(steps=8_000, batch_size=128, lr=1e-3, ema=0.998, precision="tf32")
 TRAIN = TrainConfig(
     steps=6_000, batch_size=256, lr=learning_rate(NET.width), ema=0.998, weight_decay=1e-2, precision="bf16"

@@ -24,7 +24,7 @@ from neuralsde.nets.config import ConvConfig, UViTConfig
 from neuralsde.records import check, load_yaml, save_yaml, to_dict
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.sde.laws.refined import of_another_length
-from neuralsde.training.config import TrainConfig
+from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import provenance, write_results
 from neuralsde.video import clips, defaults, taef2
@@ -34,8 +34,6 @@ from neuralsde.video.model import VideoModel, load_autoencoder, save_video_model
 from neuralsde.video.predict import device
 from neuralsde.video.report import draw, score, write_report
 
-FREE = {"seed", "cpu", "progress", "log_every", "checkpoint_every", "keep", "trackers", "val_every", "graph"}
-"""Settings of the training that videos take; the others are chosen here."""
 PASSES, MIN_STEPS = 100, 300
 """How often each frame is seen where it was not said how long to train, and the fewest steps."""
 NUM_VALIDATION = 512
@@ -61,10 +59,11 @@ def fit_videos(
     source: str | os.PathLike[str],
     *,
     output: str | os.PathLike[str],
-    options: VideoFit | None = None,
+    settings: VideoFit | None = None,
     steps: int | None = None,
     holdout: float = 0.2,
     train: TrainConfig | None = None,
+    options: RunOptions | None = None,
     resume: bool = False,
     say: Callable[[str], object] = print,
 ) -> FittedVideos:
@@ -73,41 +72,44 @@ def fit_videos(
     Args:
         source: a folder, a zip or a file of videos, or a folder of shards.
         output: run folder; `load_video_model` takes it.
-        options: how videos are read, and the sizes of the model.
+        settings: how videos are read, and the sizes of the model.
         steps: of the SDE's training; None: so many that each frame is seen 100 times, from 300 up to what the machine can do.
         holdout: share of the videos that is held out for the scores, or of the end of one; 0: nothing.
-        train: seed, device, progress and records of both trainings; what else it holds is chosen by what is there.
+        train: the seed of both trainings; what else it holds is chosen by what is there.
+        options: how they run.
         resume: go on with the run in the folder, as if it had not been stopped.
         say: takes each line on what is being done.
     """
-    options, train, folder = options or VideoFit(), train or TrainConfig(), Path(output)
+    settings, train, folder = settings or VideoFit(), train or TrainConfig(), Path(output)
+    options = options or RunOptions()
     _check(folder, train, steps, holdout, resume)
     writable_folder(folder)
-    shards = _shards(Path(source), folder, options, holdout, train)
+    shards = _shards(Path(source), folder, settings, holdout, train.seed, options.progress)
     say(f"{shards.report}\n")
-    step = clips.frame_step(shards, options.fps)
-    videos = clips.usable(clips.split(shards, options.way, holdout), step, options.num_context)
+    step = clips.frame_step(shards, settings.fps)
+    videos = clips.usable(clips.split(shards, settings.way, holdout), step, settings.num_context)
     record = folder / "config.yaml"
     before = load_yaml(VideoPlan, record) if resume and record.is_file() else None
-    gpu = torch.cuda.is_available() and not train.cpu if before is None else before.gpu
-    plan = _plan(Path(source), options, train, steps, holdout, shards, videos, step, gpu)
+    gpu = torch.cuda.is_available() and not options.cpu if before is None else before.gpu
+    plan = _plan(Path(source), settings, train.seed, steps, holdout, shards, videos, step, gpu)
     if before is None:
         save_yaml(plan, record)
     else:
         _check_same(before, plan, folder)
     say("\n".join(_announcement(videos, plan)))
 
-    learned = replace(videos, train=clips.with_copies(videos.train, options.copies))
-    autoencoder = _autoencoder(plan, learned, folder, resume, say)
+    learned = replace(videos, train=clips.with_copies(videos.train, settings.copies))
+    autoencoder = _autoencoder(plan, learned, folder, options, resume, say)
     pairs = {
-        name: data.transitions(lag=step, history=options.num_context)
-        for name, data in _latents(autoencoder, learned, folder, plan, resume).items()
+        name: data.transitions(lag=step, history=settings.num_context)
+        for name, data in _latents(autoencoder, learned, folder, options.progress, resume).items()
     }
     say(f"Learning the SDE of latents: {plan.train.steps:,} steps.")
     config = replace(plan.model, noise=_noise(pairs["train"], plan.model))
     model = build(config, pairs["train"], seed=plan.train.seed)
     val = pairs["validation"].at_most(NUM_VALIDATION) if "validation" in pairs else None
-    fit(model, pairs["train"], val=val, config=plan.train, run_dir=folder, resume=resume)
+    rarer = replace(options, val_every=min(options.val_every, max(50, plan.train.steps // 10)))
+    fit(model, pairs["train"], val=val, config=plan.train, options=rarer, run_dir=folder, resume=resume)
 
     whole = VideoModel(model, autoencoder, shards.settings)
     save_video_model(folder / "model", model, autoencoder, settings=shards.settings)
@@ -127,7 +129,7 @@ def _check(folder: Path, train: TrainConfig, steps: int | None, holdout: float, 
     runs = [(folder / name).exists() for name in ("checkpoints", "autoencoder/checkpoints")]
     check(resume or not any(runs), f"{folder} already holds a run. Go on with it (`resume`), or name another `output`.")
     usual = TrainConfig()
-    other = [f.name for f in fields(train) if f.name not in FREE and getattr(train, f.name) != getattr(usual, f.name)]
+    other = [f.name for f in fields(train) if f.name != "seed" and getattr(train, f.name) != getattr(usual, f.name)]
     names = ", ".join(f"`train.{name}`" for name in other)
     check(not other, f"{names}: for videos this is chosen by what is there. `nsde train people` takes it.")
 
@@ -160,7 +162,7 @@ def _down(settings: FrameSettings) -> int:
 # Data
 
 
-def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, train: TrainConfig) -> VideoShards:
+def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, seed: int, progress: bool) -> VideoShards:
     """Frames as they lie in a folder of shards, or decoded into the run folder."""
     if (source / INDEX).is_file() or (source / UNFINISHED).is_file():
         for name in ("dataset", "size", "fit", "colour"):
@@ -174,7 +176,7 @@ def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, train
     if options.dataset is not None:
         found, remarks, usual = public_clips(options.dataset, source)
     else:
-        found = folder_clips(source, seed=train.seed, validation=0.0, test=holdout, fps=options.fps)
+        found = folder_clips(source, seed=seed, validation=0.0, test=holdout, fps=options.fps)
         remarks, usual = [], FrameSettings()
     settings = usual.changed(size=options.size, fit=options.fit, colour=options.colour, min_frames=2)
     _check_frames(options.autoencoder, settings)
@@ -186,7 +188,7 @@ def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, train
         num_workers=options.num_workers,
         source=str(source),
         remarks=remarks,
-        progress=train.progress,
+        progress=progress,
     )
 
 
@@ -196,9 +198,8 @@ def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, train
 def _check_same(before: VideoPlan, plan: VideoPlan, folder: Path) -> None:
     """A run that is resumed must be the same."""
     old, new = _flat(to_dict(before)), _flat(to_dict(plan))
-    free = {f"{part}.{name}" for part in ("train", "autoencoder_train") for name in FREE - {"seed"}} | {"data"}
     for name in new:
-        if name not in free and old.get(name) != new[name]:
+        if name != "data" and old.get(name) != new[name]:
             raise ValueError(
                 f"Cannot resume {folder} with another {name}: it ran with {old.get(name)}. Got {new[name]}. Repeat the command "
                 "as it was, or choose another `output`."
@@ -208,7 +209,7 @@ def _check_same(before: VideoPlan, plan: VideoPlan, folder: Path) -> None:
 def _plan(
     source: Path,
     options: VideoFit,
-    train: TrainConfig,
+    seed: int,
     steps: int | None,
     holdout: float,
     shards: VideoShards,
@@ -221,18 +222,17 @@ def _plan(
         _check_even(videos, step)
     num = (1 + options.copies) * sum(len(video.times) for video in videos.train)
     latents = defaults.with_refiner(defaults.real_sde()) if options.refine else defaults.real_sde()
-    free: dict[str, Any] = {name: getattr(train, name) for name in FREE}
 
     def training(usual: TrainConfig, steps: int | None, most: int) -> TrainConfig:
         """As usual; without a GPU at most so many steps, and smaller ones."""
         batch = options.batch_size or (usual.batch_size if gpu else 32)
         enough = min(usual.steps if gpu else most, max(MIN_STEPS, PASSES * num // batch))
         precision = usual.precision if gpu else "no"
-        return replace(usual, **free, batch_size=batch, steps=steps or enough, precision=precision)
+        return replace(usual, seed=seed, batch_size=batch, steps=steps or enough, precision=precision)
 
     frames = defaults.AUTOENCODER
     assert isinstance(frames.net, ConvConfig) and isinstance(latents.net, UViTConfig)
-    convolutions = frames.net if gpu else ConvConfig(latent=frames.net.latent, width=16, blocks=1)
+    convolutions = frames.net if gpu else ConvConfig(width=16)
     net = replace(latents.net, width=options.width or (latents.net.width if gpu else 128))
     own = replace(training(defaults.REAL_TRAIN, steps, 2_000), lr=defaults.learning_rate(net.width))
     return VideoPlan(
@@ -245,7 +245,7 @@ def _plan(
         autoencoder_model=replace(frames, net=replace(convolutions, down=_down(shards.settings))),
         autoencoder_train=training(defaults.AUTOENCODER_TRAIN, options.autoencoder_steps, 1_000),
         model=replace(latents, net=net, history=options.num_context),
-        train=replace(own, val_every=min(own.val_every, max(50, own.steps // 10))),
+        train=own,
         videos=videos.digest(shards.fingerprint),
     )
 
@@ -279,10 +279,15 @@ def _announcement(videos: clips.Split, plan: VideoPlan) -> list[str]:
 
 
 def _autoencoder(
-    plan: VideoPlan, videos: clips.Split, folder: Path, resume: bool, say: Callable[[str], object]
+    plan: VideoPlan,
+    videos: clips.Split,
+    folder: Path,
+    options: RunOptions,
+    resume: bool,
+    say: Callable[[str], object],
 ) -> Autoencoder:
     """A frozen autoencoder of the frames: that of the user, or a new one."""
-    place, run = "cpu" if plan.train.cpu else device(), folder / "autoencoder"
+    place, run = "cpu" if options.cpu else device(), folder / "autoencoder"
     if plan.autoencoder is not None and plan.autoencoder.startswith(TAEF2):
         found = taef2.pretrained(plan.autoencoder.removeprefix(TAEF2), clips.frames_of(videos.train, plan.gpu))
         return found.to(place)
@@ -294,23 +299,21 @@ def _autoencoder(
     say(f"Learning an autoencoder of {len(data.states):,} frames: {plan.autoencoder_train.steps:,} steps.")
     model = build(plan.autoencoder_model, data.transitions(), seed=plan.autoencoder_train.seed)
     assert isinstance(model, Autoencoder)
-    fit(model, data, config=plan.autoencoder_train, run_dir=run, resume=resume)
+    fit(model, data, config=plan.autoencoder_train, options=options, run_dir=run, resume=resume)
     model.fit_latents(data.states)
     model.save_pretrained(run / "model")
     return model.eval()
 
 
 def _latents(
-    autoencoder: Autoencoder, videos: clips.Split, folder: Path, plan: VideoPlan, resume: bool
+    autoencoder: Autoencoder, videos: clips.Split, folder: Path, progress: bool, resume: bool
 ) -> dict[str, Trajectories]:
     """Of what is learned from and, if there is any, of what is watched in training; encoded once."""
     file = folder / "latents.safetensors"
     if resume and file.is_file():
         return clips.read_latents(file)
     parts = {"train": videos.train, "validation": videos.validation}
-    made = {
-        name: clips.latents_of(autoencoder, some, progress=plan.train.progress) for name, some in parts.items() if some
-    }
+    made = {name: clips.latents_of(autoencoder, some, progress=progress) for name, some in parts.items() if some}
     clips.save_latents(made, file)
     return made
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from neuralsde.experiments.collisions.config import CollisionsConfig, Split
+from neuralsde.experiments.collisions.config import NUM_OBJECTS, SAMPLES, CollisionsConfig, Split
 from neuralsde.experiments.collisions.physics import Scenes, simulate
 from neuralsde.experiments.collisions.render import Renderer
 
@@ -47,15 +47,10 @@ def clips(
     size: int = 64,
     device: torch.device | str = "cpu",
     start: float = 0.0,
-    min_objects: int = 2,
-    max_objects: int = 5,
-    samples: int = 2,
     num_workers: int = 1,
 ) -> Clips:
     """The scenes of `seeds`, filmed from `start` on; tensors are on `device`, `num_workers` processes simulate."""
-    config = CollisionsConfig(
-        size=size, fps=fps, num_frames=num_frames, min_objects=min_objects, max_objects=max_objects, samples=samples
-    )
+    config = CollisionsConfig(size=size, fps=fps, num_frames=num_frames)
     return _film(config, seeds, device, start, num_workers)
 
 
@@ -79,9 +74,8 @@ def _film(
     num_workers: int,
 ) -> Clips:
     times = start + np.arange(config.num_frames) / config.fps
-    objects = (config.min_objects, config.max_objects)
-    scenes = simulate(seeds, times, num_objects=objects, num_workers=num_workers)
-    renderer = Renderer(config.size, device=device, samples=config.samples)
+    scenes = simulate(seeds, times, num_objects=NUM_OBJECTS, num_workers=num_workers)
+    renderer = Renderer(config.size, device=device, samples=SAMPLES)
     states, kinds, mask = (torch.from_numpy(v).to(device) for v in (scenes.states, scenes.kinds, scenes.mask))
     return Clips(film(scenes, renderer), states, kinds, mask, times, scenes.contacts)
 

@@ -15,6 +15,10 @@ SIZES = (16, 512)
 """Least and largest side of an image."""
 MOST_OBJECTS = 8
 """As many as there are colours."""
+NUM_OBJECTS = (2, 5)
+"""Least and largest number of objects in a scene."""
+SAMPLES = 2
+"""Rays along each side of a pixel, where there are objects."""
 LONGEST = 60.0
 """Seconds of a clip; after five, nothing new comes into a scene."""
 
@@ -29,12 +33,6 @@ class CollisionsConfig:
     """Frames per second; every fifth of CLEVRER's."""
     num_frames: int = 26
     """Frames of a clip: a scene of five seconds."""
-    min_objects: int = 2
-    """Least number of objects in a scene."""
-    max_objects: int = 5
-    """Largest number of objects in a scene."""
-    samples: int = 2
-    """Rays along each side of a pixel, where there are objects."""
     num_train: int = 20_000
     """Clips to learn from."""
     num_validation: int = 512
@@ -57,12 +55,6 @@ class CollisionsConfig:
             f"A clip must not last longer than {LONGEST:g} s. Got {self.num_frames=} at {self.fps=}: {length:g} s. "
             "Ask for fewer frames or more per second.",
         )
-        check(
-            1 <= self.min_objects <= self.max_objects <= MOST_OBJECTS,
-            f"`min_objects` and `max_objects` must be from 1 to {MOST_OBJECTS}, in this order. "
-            f"Got {self.min_objects=}, {self.max_objects=}.",
-        )
-        check(1 <= self.samples <= 4, f"`samples` must be from 1 to 4. Got {self.samples=}. 2 is smooth enough.")
         for name in ("num_train", "num_validation", "num_test"):
             num = getattr(self, name)
             check(1 <= num <= SPLIT_SIZE, f"`{name}` must be from 1 to {SPLIT_SIZE:,} clips. Got {name}={num}.")

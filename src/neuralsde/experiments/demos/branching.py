@@ -69,7 +69,7 @@ def run_demo(
     for density in reversed(DENSITIES):  # the longest first
         for name, recipe in METHODS.items():
             run = recipes.at_density(recipe(), density)
-            train = replace(run.train, seed=seed, progress=False, steps=steps or run.train.steps)
+            train = replace(run.train, seed=seed, steps=steps or run.train.steps)
             run = replace(run, train=train, task=replace(run.task, num_paths=num_paths))
             jobs.append((f"{name}, density {density}", run, str(folder / "models" / f"{name}-{density}")))
     print(f"Training {len(jobs)} models, {num_workers} at a time; a few minutes.", flush=True)

@@ -19,7 +19,7 @@ CORE = ("ou", "gbm", "cir", "double_well", "van_der_pol", "lorenz")
 IRREGULAR = 20.0
 """Spread of the gaps of irregular stamps."""
 NET = MLPConfig(width=32, depth=2)
-TRAIN = TrainConfig(steps=2_000, batch_size=8_192, lr=4e-3, ema=0.998, progress=False)
+TRAIN = TrainConfig(steps=2_000, batch_size=8_192, lr=4e-3, ema=0.998)
 
 
 def _sampler(system: str) -> Sampler:

@@ -19,7 +19,7 @@ from neuralsde.training.config import TrainConfig
 
 REPORTED = 100_000
 """First seed of the episodes that are reported."""
-TRAIN = TrainConfig(steps=30_000, batch_size=1_024, lr=1e-3, ema=0.999, precision="tf32", checkpoint_every=10_000)
+TRAIN = TrainConfig(steps=30_000, batch_size=1_024, lr=1e-3, ema=0.999, precision="tf32")
 NET: EncodedConfig | MLPConfig = EncodedConfig(
     width=512, depth=4, memory=256, step_width=256, step_depth=3, dropout=0.3
 )
@@ -48,13 +48,13 @@ def perceptron() -> Experiment:
 
 def on_cpu() -> Experiment:
     """The same for those without a GPU: half an hour on one core."""
-    return replace(neural_sde(), name="pusht-cpu", train=replace(BRIEF, precision="no", cpu=True))
+    return replace(neural_sde(), name="pusht-cpu", train=replace(BRIEF, precision="no"))
 
 
 def diffusion_policy() -> Experiment:
     """Diffusion Policy with its 1-D U-Net, 10 DDIM steps. The paper: 0.95."""
     run = neural_sde()
-    model = DDIMConfig(net=UNet1DConfig(), normalise="min_max", num_train_timesteps=100)
+    model = DDIMConfig(net=UNet1DConfig(), normalise="min_max")
     task = _with_policy(run, form="chunk")
     train = replace(TRAIN, steps=24_000, batch_size=256, lr=1e-4, ema=0.999, weight_decay=1e-6)
     return replace(run, name="pusht-diffusion-policy", task=task, model=model, train=train)
@@ -105,7 +105,7 @@ def bet() -> Experiment:
     On seeds 200000 on: dropout of 0.1 instead of none takes 0.2 off the score, two observations instead of one as much (such
     policies rest where they rested), 64 bins instead of 256 0.1.
     """
-    model = BETConfig(net=GPTConfig(dropout=0.0), num_bins=256, num_observations=1)
+    model = BETConfig(net=GPTConfig(), num_bins=256, num_observations=1)
     run = _one_by_one("pusht-bet", model, 1)
     return replace(run, train=replace(run.train, steps=9_000, batch_size=256, lr=1e-3, ema=0.998))
 

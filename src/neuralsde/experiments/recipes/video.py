@@ -36,7 +36,7 @@ def autoencoder() -> Experiment:
 
 def neural_sde() -> Experiment:
     """One step per frame from start states, flow and diffusion by one trunk: one pass per frame."""
-    task = VideoConfig(context=CONTEXT, num_clips=512)
+    task = VideoConfig(num_clips=512)
     return Experiment(name="collisions", task=task, model=defaults.latent_sde(), train=TRAIN)
 
 
@@ -90,20 +90,20 @@ def _with_rivals(
 # Variants: the same weights, drawn from in other ways
 
 RATES = (2, 5)
-LONG = VideoVariant(name="36 frames", length=CONTEXT + 36, keep=True)
-QUIET = VideoVariant(name="g off", diffusion=0.0, keep=True)
-LOUD = VideoVariant(name="all of the learned noise", diffusion=1.0, keep=True)
+LONG = VideoVariant(name="36 frames", length=CONTEXT + 36)
+QUIET = VideoVariant(name="g off", diffusion=0.0)
+LOUD = VideoVariant(name="all of the learned noise", diffusion=1.0)
 
 
 def passes(*numbers: int) -> tuple[VideoVariant, ...]:
     """Quality against network passes per frame."""
-    return tuple(VideoVariant(name=f"passes {k}", passes=k, keep=True) for k in numbers)
+    return tuple(VideoVariant(name=f"passes {k}", passes=k) for k in numbers)
 
 
 def between(*ways: str, note: str = "", **settings: Any) -> tuple[VideoVariant, ...]:
     """Frames between training frames, drawn with these settings, which `note` names."""
     return tuple(
-        VideoVariant(name=f"×{rate} {way}{note}", rate=rate, between=way, keep=True, **settings)  # type: ignore[arg-type]
+        VideoVariant(name=f"×{rate} {way}{note}", rate=rate, between=way, **settings)  # type: ignore[arg-type]
         for rate in RATES
         for way in ways
     )
@@ -119,9 +119,9 @@ REFINED_CHOICE = tuple(
     for k in (0, 0.3, 0.6, 0.7, 0.8, 1)
 )
 VALIDATION = VideoVariant(name="validation", part="validation")
-MORE = VideoVariant(name="0.8 of the noise left open", refine_noise=0.8, keep=True)
-OPEN = VideoVariant(name="all of the learned noise", refine_noise=1.0, keep=True)
-SINGLE = VideoVariant(name="one pass", refine=False, diffusion=SHARE_OF_NOISE, keep=True)
+MORE = VideoVariant(name="0.8 of the noise left open", refine_noise=0.8)
+OPEN = VideoVariant(name="all of the learned noise", refine_noise=1.0)
+SINGLE = VideoVariant(name="one pass", refine=False, diffusion=SHARE_OF_NOISE)
 LONG_MORE = replace(LONG, name=f"36 frames, {MORE.name}", refine_noise=MORE.refine_noise)
 REFINED_WAYS = (MORE, OPEN, SINGLE, LONG, LONG_MORE, *REFINED_CHOICE)
 WAYS = ("sampled", "latents", "cubic", "pixels")
@@ -153,7 +153,7 @@ def comparison() -> dict[str, Experiment]:
     for name, width in {"9 million": 320, "33 million": 480}.items():
         train = replace(ours.train, lr=learning_rate(width))
         rows[f"NSDE, {name}"] = replace(_changed(ours, net=UViTConfig(width=width)), train=train)
-    pulls = tuple(VideoVariant(name=name, pull=pull, keep=True) for name, pull in (("pull", 2.56), ("full pull", 5.12)))
+    pulls = tuple(VideoVariant(name=name, pull=pull) for name, pull in (("pull", 2.56), ("full pull", 5.12)))
     rivals = (*passes(1, 2, 5, 20), *between("latents", "cubic", "pixels"), LONG)
     variants: dict[str, tuple[VideoVariant, ...]] = {
         "NSDE": (
@@ -241,9 +241,7 @@ def people_autoencoder() -> Experiment:
 
 def people() -> Experiment:
     """Weizmann and KTH, 64 × 64, 4 → 16 frames of persons that were not seen. The paper, on all of KTH: PSNR 27.55."""
-    task = VideoConfig(
-        clips=PEOPLE, context=CONTEXT, autoencoder="runs/people-autoencoder/model", num_clips=512, variants=(LONG,)
-    )
+    task = VideoConfig(clips=PEOPLE, autoencoder="runs/people-autoencoder/model", num_clips=512, variants=(LONG,))
     return Experiment(name="people", task=task, model=defaults.real_sde(), train=defaults.REAL_TRAIN)
 
 

@@ -26,6 +26,8 @@ from neuralsde.files import replacing, writable_folder
 from neuralsde.video.predict import device
 
 CACHE = "NEURALSDE_CACHE"
+NUM_WORKERS = 2
+"""Processes that simulate."""
 
 
 def kept(name: str, key: object, make: Callable[[], Tensor]) -> Tensor:
@@ -64,7 +66,7 @@ def _read(config: ClipsConfig, part: Split, num: int | None) -> UInt8[Tensor, "N
     look = replace(scenes, num_train=1, num_validation=1, num_test=1)
 
     def make() -> Tensor:
-        workers = min(config.num_workers, total)
+        workers = min(NUM_WORKERS, total)
         return split_clips(scenes, part, num=total, device=device(), num_workers=workers).frames
 
     return kept("collisions", (VERSION, look, part, total), make)
@@ -93,14 +95,14 @@ def read_groups(config: ClipsConfig, part: Split, num: int | None = None) -> Int
 def content(config: ClipsConfig) -> object:
     """What tells clips from others, as the key of what is kept of them: a folder may be written anew, or split otherwise."""
     if config.source == "collisions":
-        return VERSION, replace(config, num_workers=1)
-    folders = [(shards.fingerprint, shards.parts(config.way)) for shards in _folders(config)]
+        return VERSION, config
+    folders = [(shards.fingerprint, shards.parts()) for shards in _folders(config)]
     return folders, config.length, config.stride, config.copies
 
 
 def has_part(config: ClipsConfig, part: Split) -> bool:
     """Whether there are clips of a part; a folder may have been split in two."""
-    return config.source == "collisions" or any(part in shards.parts(config.way) for shards in _folders(config))
+    return config.source == "collisions" or any(part in shards.parts() for shards in _folders(config))
 
 
 def check_part(config: ClipsConfig, part: Split) -> None:
@@ -130,8 +132,8 @@ def _places(config: ClipsConfig, part: Split, num: int | None) -> list[tuple[Win
     found: list[tuple[Windows, int]] = []
     folders = _folders(config)
     for shards in folders:
-        if part in shards.parts(config.way) or len(folders) == 1:  # a single one says itself what it lacks
-            windows = shards.select(part, way=config.way).windows(config.length, config.stride)
+        if part in shards.parts() or len(folders) == 1:  # a single one says itself what it lacks
+            windows = shards.select(part).windows(config.length, config.stride)
             found += [(windows, k) for k in range(len(windows))]
     if not found:
         raise ValueError(f"None of {config.source} has clips for {part}.")

@@ -30,6 +30,8 @@ HELD_OUT = 1_000_000
 NUM_STATES, NUM_PAIRS, NUM_LAW = 20_000, 4_000, 4_000
 LEADS = (1, 10, 100)
 """Steps after which laws are compared."""
+NUM_FORECASTS = 5_000
+"""Held-out paths that are forecast for the coverage of the bands."""
 COVERAGE_LEADS = (1, 5, 20)
 """Steps after which forecasts are checked."""
 NUM_SAMPLES = 39
@@ -122,7 +124,7 @@ def laws(model: SequenceModel, config: KnownSDEConfig, sampler: Any, seed: int =
 
 def coverage(model: SequenceModel, config: KnownSDEConfig, sampler: Any, seed: int = 0) -> dict[str, Any]:
     """Share of held-out paths within the central 80 % and 95 % bands, over lead times and dimensions."""
-    truth, x, rng = _held_out(config, config.num_forecasts, seed + 1, ahead=max(COVERAGE_LEADS))
+    truth, x, rng = _held_out(config, NUM_FORECASTS, seed + 1, ahead=max(COVERAGE_LEADS))
     times = torch.tensor([0.0, *(k * (config.dt or truth.dt) for k in COVERAGE_LEADS)], dtype=torch.float64)
     true = truth.simulate(x, times[None].expand(len(x), -1), rng)[:, 1:]
     rng_ = torch.Generator().manual_seed(seed)

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from neuralsde.baselines.config import DDIMConfig
+from neuralsde.baselines.config import NOISE_LEVELS, DDIMConfig
 from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.robots.read import read_demonstrations
 from neuralsde.data.trajectories import Trajectories
@@ -79,7 +79,7 @@ def act_as(folder: str, variant: Variant, device: str = "cpu") -> SDEPolicy:
         config = read_model(folder).config
         if not isinstance(config, DDIMConfig):
             raise ValueError(f"`generation` is for diffusion models. Got a {type(config).__name__}.")
-        steps = config.num_train_timesteps if variant.generation == "ddpm" else 10
+        steps = NOISE_LEVELS if variant.generation == "ddpm" else 10
         sampler |= {"variant": variant.generation, "num_steps": steps}
     changes |= {"control_dt": 1 / variant.control_hz, "sampler": sampler, "device": device}
     return SDEPolicy.from_pretrained(folder, **changes)
@@ -133,7 +133,7 @@ class PushTTask(Task[PushTConfig]):
         with tempfile.TemporaryDirectory() as folder:
             self.save(model, Path(folder))
             for variant in (Variant(name=""), *config.variants):
-                rollout = evaluate(folder, seeds, variant=variant, num_workers=config.num_workers, device=device)
+                rollout = evaluate(folder, seeds, variant=variant, device=device)
                 if rollout.failures:
                     lost = sum(len(failure.seeds) for failure in rollout.failures)
                     raise RunError(f"{lost} of {len(seeds)} episodes were lost. {rollout.failures[0].message}")

@@ -116,8 +116,8 @@ def _truth(clips: ClipsConfig, part: Split, num: int, context: int, rate: int, a
 def _scores(model: SequenceModel, config: VideoConfig, variant: VideoVariant, seed: int) -> dict[str, Any]:
     sampler = sampler_of(model, variant)
     clips = config.clips if variant.length is None else replace(config.clips, length=variant.length)
-    part = variant.part or config.part
-    truth = _truth(clips, part, config.num_clips, config.context, variant.rate, config.autoencoder)
+    given = model.config.history
+    truth = _truth(clips, variant.part, config.num_clips, given, variant.rate, config.autoencoder)
     if variant.rate > 1:
         return _scores_between(model, truth, variant, sampler, seed)
     num_paths = 1 if variant.name else config.num_paths
@@ -131,7 +131,7 @@ def _scores(model: SequenceModel, config: VideoConfig, variant: VideoVariant, se
     if not variant.name or variant.length is not None:
         found |= {f"{name}_by_frame": [round(v, 4) for v in values.mean(0).tolist()] for name, values in frames.items()}
         found |= _references(truth)
-    if variant.keep:
+    if variant.part == "test":
         found |= _by_clip(frames, truth)
     if num_paths > 1 and len(images) >= FEWEST:
         found |= _spread(images, truth.future)
@@ -160,7 +160,7 @@ def _scores_between(
             images = truth.decode(straight(path, rate))
     passes = sum(drawn.nfe.values()) / (coarse.shape[1] - (variant.between == "sampled"))
     means, frames = quality(images, shown(truth.bytes[:, _between(rate, truth.bytes.shape[1])]), truth.groups)
-    return {"passes_per_frame": passes, **means, **(_by_clip(frames, truth) if variant.keep else {})}
+    return {"passes_per_frame": passes, **means, **(_by_clip(frames, truth) if variant.part == "test" else {})}
 
 
 def _between(rate: int, num: int) -> list[int]:
@@ -229,7 +229,7 @@ class VideoTask(Task[VideoConfig]):
         """The latents of the training clips, at their true times."""
         config = self.config
         for variant in (VideoVariant(name=""), *config.variants):
-            check_part(replace(config.clips, length=variant.length or config.clips.length), variant.part or config.part)
+            check_part(replace(config.clips, length=variant.length or config.clips.length), variant.part)
         return _paths(config, "train")
 
     def save(self, model: SequenceModel, folder: Path) -> None:
@@ -247,7 +247,7 @@ class VideoTask(Task[VideoConfig]):
         model.to(device())
         scores: dict[str, Any] = {"num_clips": 0, "parameters": sum(p.numel() for p in model.parameters())}
         scores |= validation_losses(model, self.config, seed=seed)
-        for variant in (VideoVariant(name="", keep=True), *self.config.variants):
+        for variant in (VideoVariant(name=""), *self.config.variants):
             try:
                 found = _scores(model, self.config, variant, seed)
             except Diverged as error:  # of this way to draw: the others stand
