@@ -31,8 +31,7 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """Attention to itself, to a memory where there is one, and a perceptron: x + part(norm(x)) each."""
 
-    repeated: ClassVar[bool] = True
-    """Many alike in a net: compiled once for all."""
+    repeated: ClassVar[bool] = True  # many alike in a net: compiled once for all
 
     def __init__(self, width: int, heads: int, dropout: float, *, causal: bool, memory: bool = False) -> None:
         super().__init__()

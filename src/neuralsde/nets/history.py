@@ -9,12 +9,14 @@ before training and saved with the weights.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import HistoryConfig
 from neuralsde.nets.mlp import MLP
 
@@ -62,30 +64,14 @@ class HistoryMLP(MLP):
     step_unit: Tensor
     age_unit: Tensor
 
-    def __init__(
-        self,
-        config: HistoryConfig,
-        shape: tuple[int, ...],
-        *,
-        history: int,
-        condition_size: int = 0,
-        num_fields: int = 1,
-        reader: int | None = None,
-        late: int = 0,
-    ) -> None:
-        if history < 2:
-            raise ValueError(
-                f"`history` must be at least 2 for a HistoryConfig: one slot holds no past. Got {history=}. Try 16."
-            )
-        super().__init__(
-            config.mlp, shape, condition_size=config.memory + condition_size, num_fields=num_fields, reader=reader
-        )
-        self.register_buffer("step_unit", torch.ones(self.shape))
-        self.register_buffer("age_unit", torch.ones(history - 1, *self.shape))
-        token_size = 3 * math.prod(self.shape)
-        self.encoder = (
-            Recurrent(config, token_size) if config.encoder == "gru" else Attention(config, token_size, history - 1)
-        )
+    def __init__(self, config: HistoryConfig, form: Form) -> None:
+        num, size = form.history - 1, 3 * math.prod(form.shape)
+        if num < 1:
+            raise ValueError(f"`history` must be at least 2 for a HistoryConfig. Got history={form.history}. Try 16.")
+        super().__init__(config.mlp, replace(form, history=1, condition_size=config.memory + form.condition_size))
+        self.register_buffer("step_unit", torch.ones(form.shape))
+        self.register_buffer("age_unit", torch.ones(num, *form.shape))
+        self.encoder = Recurrent(config, size) if config.encoder == "gru" else Attention(config, size, num)
 
     @torch.no_grad()
     def measure(self, slots: Float[Tensor, "B H *S"], noise: Float[Tensor, "..."]) -> None:
