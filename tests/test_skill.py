@@ -191,7 +191,7 @@ def test_missing_entries_are_not_scored(np_rng):
 
 
 def test_too_few_samples_for_the_intervals(np_rng):
-    with pytest.raises(ValueError, match=r"A probability of 0.025 in a tail needs 39 samples. Got 20"):
+    with pytest.raises(ValueError, match=r"A probability of 0.025 needs 39 samples. Got 20"):
         evaluate_forecasts(walk_model(), walks(np_rng, 3), horizon=3.0, num_paths=20)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Union
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,9 @@ from torch.nn import functional
 
 from neuralsde.nets.config import NetConfig
 from neuralsde.records import built_by
+
+Condition = Union[Float[Tensor, "B K"], None]
+"""What steers a net beside the state."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.nets.attention import Layer, positions
-from neuralsde.nets.backbone import Form
+from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.chunk import ChunkNet
 from neuralsde.nets.config import ChunkTransformerConfig
 
@@ -32,9 +32,7 @@ class ChunkTransformer(ChunkNet):
         self.norm = nn.LayerNorm(width)
         self.end_at_zero(width)
 
-    def forward(
-        self, state: Float[Tensor, "B H L A"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H L A"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         memory = self.remember(self.given(state, condition))
         x = self.inward(self.sequence(state)) + self.positions
         for layer in self.layers:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.nets.backbone import Form
+from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.config import EncodedConfig
 from neuralsde.nets.memo import Memo
 from neuralsde.nets.mlp import MLP, Block
@@ -57,9 +57,7 @@ class EncodedMLP(MLP):
         kept[:] = [(context, memory)]
         return memory
 
-    def forward(
-        self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         assert condition is not None
         split = condition.shape[1] - self.form.late
         memory = self.encode(condition[:, :split])

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from neuralsde.nets.backbone import Form
+from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.config import HistoryConfig
 from neuralsde.nets.mlp import MLP
 
@@ -86,8 +86,6 @@ class HistoryMLP(MLP):
         parts = (state.diff(dim=1) / self.step_unit, (older - newest) / self.age_unit, newest.expand_as(older))
         return torch.cat([part.flatten(2) for part in parts], dim=2)
 
-    def forward(
-        self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         memory = self.encoder(self.tokens(state))
         return super().forward(state[:, -1:], memory if condition is None else torch.cat([memory, condition], dim=1))

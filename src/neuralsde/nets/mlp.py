@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neuralsde.nets.backbone import Backbone, Form, linear, zero_linear
+from neuralsde.nets.backbone import Backbone, Condition, Form, linear, zero_linear
 from neuralsde.nets.config import MLPConfig
 
 
@@ -48,9 +48,7 @@ class MLP(Backbone):
         self.norm = nn.LayerNorm(config.width)
         self.outward = zero_linear(config.width, math.prod(self.fields))
 
-    def forward(
-        self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         x = state.flatten(1)
         return self.read(x if condition is None else torch.cat([x, condition], dim=1))
 

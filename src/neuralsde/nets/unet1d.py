@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.nets.backbone import Form
+from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.chunk import ChunkNet
 from neuralsde.nets.config import UNet1DConfig
 
@@ -76,9 +76,7 @@ class UNet1D(ChunkNet):
         self.last = convolution(widths[0], widths[0], config)
         self.end_at_zero(widths[0])
 
-    def forward(
-        self, state: Float[Tensor, "B H L A"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H L A"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         raw = self.given(state, condition)
         given = nn.functional.mish(torch.cat([raw, self.embed(raw)], dim=1))
         x = self.sequence(state).transpose(1, 2)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.nets.attention import Layer, positions
-from neuralsde.nets.backbone import Backbone, Form, zero_linear
+from neuralsde.nets.backbone import Backbone, Condition, Form, zero_linear
 from neuralsde.nets.config import UViTConfig
 
 
@@ -56,9 +56,7 @@ class UViT(Backbone):
         fields = cut.permute(0, 3, 4, 1, 5, 2, 6).flatten(5, 6).flatten(3, 4)
         return fields[:, 0] if self.form.num_fields == 1 else fields
 
-    def forward(
-        self, state: Float[Tensor, "B H C h w"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H C h w"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         x = self.inward(self.tokens(state)) + (self.rows[:, None] + self.columns[None]).flatten(0, 1)
         if self.remember is not None and condition is not None:
             x = torch.cat([self.remember(condition)[:, None], x], dim=1)

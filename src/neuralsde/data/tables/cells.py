@@ -150,9 +150,7 @@ def _rows(file: Path, text: str, separator: str) -> Iterator[tuple[int, int, lis
                 yield line + 1, reader.line_num, row
             line = reader.line_num
     except csv.Error as error:
-        raise ValueError(
-            f"{file} cannot be read after line {reader.line_num} ({error}). Look for a stray quote."
-        ) from None
+        raise ValueError(f"{file} cannot be read after line {reader.line_num} ({error}). A stray quote?") from None
 
 
 def _agreement(lines: list[str], separator: str) -> tuple[float, int]:

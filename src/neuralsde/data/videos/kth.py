@@ -51,9 +51,7 @@ def read_sequences(file: str | os.PathLike[str]) -> dict[str, tuple[tuple[int, i
             [] if match is None else [part.split("-") for part in re.sub(r"\s", "", match[2] or "").split(",") if part]
         )
         if match is None or not all(len(r) == 2 and 0 < int(r[0]) <= int(r[1]) for r in ranges):
-            raise ValueError(
-                f"{file}, line {number} is not of the form `person01_boxing_d1 frames 1-95, 96-185`: {line!r}."
-            )
+            raise ValueError(f"{file}, line {number} is not like `person01_boxing_d1 frames 1-95, 96-185`: {line!r}.")
         sequences[match[1]] = tuple((int(first) - 1, int(last)) for first, last in ranges)
     if not sequences:
         raise ValueError(f"{file} lists no sequences. It must be the list of the authors, {SITE}/{LIST}.")

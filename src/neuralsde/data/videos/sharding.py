@@ -217,9 +217,7 @@ class _Run:
         except OSError as error:
             part.unlink(missing_ok=True)
             text = error.strerror or error
-            raise RunError(
-                f"Cannot write {name} ({text}). Make room and run the same command again: it goes on."
-            ) from None
+            raise RunError(f"Cannot write {name} ({text}). Make room and run the command again: it goes on.") from None
         for file in files:
             file.unlink()
         for key in keys:
