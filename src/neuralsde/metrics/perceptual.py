@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neuralsde.files import read_tensors
+from neuralsde.files import read_tensors, sha256_of_file
 from neuralsde.metrics.video import (
     Measured,
     VideoProtocol,
@@ -49,16 +49,13 @@ MEAN, STD = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 
 def sha256_of(weights: Weights) -> str:
     """SHA-256 of a file, or of tensors in the order of their names."""
+    if not isinstance(weights, Mapping):
+        return sha256_of_file(weights)
     digest = hashlib.sha256()
-    if isinstance(weights, Mapping):
-        for name in sorted(weights):
-            value = weights[name].detach().cpu().contiguous()
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-            digest.update(value.flatten().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
-    with open(weights, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
+    for name in sorted(weights):
+        value = weights[name].detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

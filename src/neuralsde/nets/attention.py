@@ -37,9 +37,8 @@ class Layer(nn.Module):
         super().__init__()
         self.norm_self, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads, dropout, causal=causal)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout)
-        )
+        wide = 4 * width
+        self.mlp = nn.Sequential(nn.Linear(width, wide), nn.GELU(), nn.Linear(wide, width), nn.Dropout(dropout))
         self.norm_memory = nn.LayerNorm(width) if memory else None
         self.recall = Attention(width, heads, dropout) if memory else None
 

@@ -41,15 +41,8 @@ class Attention(nn.Module):
         super().__init__()
         self.inward = nn.Linear(token_size, config.memory)
         self.positions = nn.Parameter(nn.init.normal_(torch.empty(num_tokens, config.memory), std=0.5))
-        layer = nn.TransformerEncoderLayer(
-            config.memory,
-            config.heads,
-            2 * config.memory,
-            config.dropout,
-            nn.functional.silu,
-            batch_first=True,
-            norm_first=True,
-        )
+        sizes, silu = (config.memory, config.heads, 2 * config.memory), nn.functional.silu
+        layer = nn.TransformerEncoderLayer(*sizes, config.dropout, silu, batch_first=True, norm_first=True)
         norm = nn.LayerNorm(config.memory)
         self.layers = nn.TransformerEncoder(layer, config.layers, norm=norm, enable_nested_tensor=False)
 

@@ -62,10 +62,8 @@ class UNet1D(ChunkNet):
                 f"Got a horizon of {self.horizon}. Use another horizon, or fewer `widths`."
             )
         size = max(1, form.condition_size)
-        self.embed = nn.Sequential(
-            nn.Linear(size, 4 * config.embedding), nn.Mish(), nn.Linear(4 * config.embedding, config.embedding)
-        )
-        given = size + config.embedding
+        wide, given = 4 * config.embedding, size + config.embedding
+        self.embed = nn.Sequential(nn.Linear(size, wide), nn.Mish(), nn.Linear(wide, config.embedding))
         steps = list(zip((self.num_slots * self.num_features, *widths), widths))
         self.down = nn.ModuleList(Level(before, after, given, config) for before, after in steps)
         self.shorten = nn.ModuleList(nn.Conv1d(w, w, 3, stride=2, padding=1) for w in widths[:-1])

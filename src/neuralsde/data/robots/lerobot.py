@@ -105,10 +105,8 @@ def _episodes(folder: Path, info: dict[str, Any]) -> list[_Episode]:
     """The episodes in order, and the file of each."""
     rows = _rows_v2(folder, info) if info["codebase_version"].startswith("v2") else _rows_v3(folder)
     try:
-        episodes = [
-            _Episode(int(row[EPISODE]), int(row["length"]), folder / info["data_path"].format(**places))
-            for row, places in rows
-        ]
+        files = [folder / info["data_path"].format(**places) for _, places in rows]
+        episodes = [_Episode(int(row[EPISODE]), int(row["length"]), file) for (row, _), file in zip(rows, files)]
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"{folder / 'meta'} does not say where episodes are ({error!r}). Download it again.") from None
     episodes.sort(key=lambda e: e.index)

@@ -48,11 +48,6 @@ class Cells:
     layout: str = ""
     """How the file was read, in words, where this was found out."""
 
-    @property
-    def num_rows(self) -> int:
-        """Rows of the file, broken ones included."""
-        return len(self.line) + len(self.broken)
-
 
 def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, decimal: str | None = None) -> Cells:
     """Read a CSV file (.csv, .tsv, .txt, also .gz) or a parquet file."""

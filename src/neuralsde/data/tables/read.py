@@ -310,9 +310,8 @@ class _Rows:
                 "(pandas.get_dummies makes a column of each word), or leave it out."
             )
         if text.any():
-            self.notes.append(
-                f"{column}: {text.sum()} cell(s) without a number, e.g. {self.example(column, text)}: missing"
-            )
+            where = self.example(column, text)
+            self.notes.append(f"{column}: {text.sum()} cell(s) without a number, e.g. {where}: missing")
         empty = np.isnan(values) & ~text & self.left
         if empty.any():
             first = self.cells.line[int(np.argmax(empty))]
@@ -361,7 +360,7 @@ class _Rows:
         """The account."""
         return TableReport(
             file=self.cells.file,
-            rows_read=self.cells.num_rows,
+            rows_read=len(self.cells.line) + len(self.cells.broken),
             rows_kept=int(self.left.sum()),
             dropped=tuple(self.dropped.values()),
             unused=unused,

@@ -138,10 +138,7 @@ def work(jobs: Iterable[str], out: IO[str]) -> None:
     print("ready", file=out, flush=True)
     for line in jobs:
         job = json.loads(line)
-        clips = [
-            Clip(name, Path(file), member, start, stop, fps=fps)
-            for name, file, member, start, stop, fps in job["clips"]
-        ]
+        clips = [Clip(name, Path(file), *part, fps=fps) for name, file, *part, fps in job["clips"]]
         try:
             decoded = decode_into(Path(job["folder"]), job["key"], clips, FrameSettings.from_dict(job["settings"]))
             answer: dict[str, Any] = {"record": asdict(decoded)}

@@ -55,9 +55,8 @@ class VideoShards:
             raise ValueError(f"{place / INDEX} does not fit its shards. {AGAIN}")
         if settings is not None and settings.to_dict() != index["settings"]:
             has, asked = index["settings"], settings.to_dict()
-            text = ", ".join(
-                f"{name} is {has[name]}, asked for is {asked[name]}" for name in asked if has[name] != asked[name]
-            )
+            other = [name for name in asked if has[name] != asked[name]]
+            text = ", ".join(f"{name} is {has[name]}, asked for is {asked[name]}" for name in other)
             raise ValueError(f"{place} holds frames of other settings: {text}. Name another folder or delete it.")
         return cls(place, index)
 
