@@ -12,7 +12,7 @@ from neuralsde.baselines.config import DDIMConfig, DiffusionSteps
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.attention import Attention
-from neuralsde.nets.backbone import Backbone
+from neuralsde.nets.backbone import Backbone, Form
 from neuralsde.nets.chunk_transformer import ChunkTransformer
 from neuralsde.nets.config import ChunkTransformerConfig, MLPConfig, UNet1DConfig
 from neuralsde.nets.unet1d import UNet1D
@@ -34,7 +34,7 @@ def make(kind, shape=(8, 3), condition_size=5, **settings):
     config, net = CONFIGS[kind]
     changes = {k: settings.pop(k) for k in ("dropout",) if k in settings}
     torch.manual_seed(0)
-    made = net(type(config)(**(vars(config) | changes)), shape, condition_size=condition_size, **settings)
+    made = net(type(config)(**(vars(config) | changes)), Form(shape, condition_size=condition_size, **settings))
     nn.init.normal_(made.outward.weight)
     return made
 
@@ -50,7 +50,7 @@ def test_fields_have_the_shape_of_the_state(kind):
     assert make(kind, history=2, num_fields=2)(state, condition).shape == (4, 2, 8, 3)
     assert make(kind, condition_size=0)(state).shape == (4, 8, 3)
     config, net = CONFIGS[kind]
-    assert not net(config, (8, 3), condition_size=5)(state, condition).any()  # 0 at the start of training
+    assert not net(config, Form((8, 3), condition_size=5))(state, condition).any()  # 0 at the start of training
 
 
 def test_every_weight_is_used(kind):
@@ -98,8 +98,8 @@ def test_a_reader_does_not_train_the_features(kind):
 
 def test_a_chunk_that_no_level_can_halve_is_refused():
     with pytest.raises(ValueError, match=r"multiple of 4: 3 `widths` halve it 2 time\(s\). Got a horizon of 10"):
-        UNet1D(UNet1DConfig(widths=(8, 8, 8)), (10, 2))
-    assert UNet1D(UNet1DConfig(widths=(8,)), (5, 2))(torch.zeros(1, 1, 5, 2)).shape == (1, 5, 2)
+        UNet1D(UNet1DConfig(widths=(8, 8, 8)), Form((10, 2)))
+    assert UNet1D(UNet1DConfig(widths=(8,)), Form((5, 2)))(torch.zeros(1, 1, 5, 2)).shape == (1, 5, 2)
 
 
 def test_states_that_are_no_chunks_are_refused(kind):

@@ -230,7 +230,7 @@ def test_forecast_mistakes(folder, tmp_path, capsys):
     )
     assert "`--horizon` must be positive" in fails(capsys, *job, "--horizon", "0")
     text = fails(capsys, *job, "--num-paths", "10", "--quantiles", "0.01")
-    assert "A probability of 0.01 in a tail needs 99 samples. Got 10" in text
+    assert "A probability of 0.01 needs 99 samples. Got 10" in text
 
 
 # Evaluate

@@ -22,7 +22,6 @@ from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.experiments.collisions.clips import clips
 from neuralsde.experiments.demos import video as demo
 from neuralsde.sde.config import Refined
-from neuralsde.training.config import TrainConfig
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.video.config import VideoFit
 from neuralsde.video.fit import fit_videos

@@ -9,11 +9,8 @@ from neuralsde.experiments.recipes.branching import comparison
 from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.formats import current
 from neuralsde.nets.config import MLPConfig
-from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict, with_settings
-from neuralsde.sde.config import Denoiser, Deterministic, Euler, Moments, NeuralSDEConfig, Sampler
-from neuralsde.training.config import TrainConfig
 from neuralsde.records import each_with_settings, from_dict, load_yaml, save_yaml, to_dict, with_settings
-from neuralsde.sde.config import Denoiser, NeuralSDEConfig, Sampler
+from neuralsde.sde.config import Denoiser, Deterministic, Euler, Moments, NeuralSDEConfig, Sampler
 from neuralsde.training.config import RunOptions, TrainConfig
 
 EXPERIMENTS = {name: recipe() for name, recipe in RECIPES.items()} | comparison()

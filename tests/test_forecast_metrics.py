@@ -324,10 +324,10 @@ def test_bad_input_is_refused(rng):
         pit(x / 0, y, rng=rng)
     with pytest.raises(ValueError, match=r"`level` must be between 0 and 1. Got 95. For 90 % write 0.9"):
         interval_coverage(x, y, 95.0)
-    with pytest.raises(ValueError, match=r"A probability of 0.025 in a tail needs 39 samples. Got 5"):
+    with pytest.raises(ValueError, match=r"A probability of 0.025 needs 39 samples. Got 5"):
         interval_width(x, 0.95)
     assert interval_width(normal(rng, 39), 0.95) > 0
-    with pytest.raises(ValueError, match=r"`groups` must name the group of each row of values \(5, 4\). Got \(4,\)"):
+    with pytest.raises(ValueError, match=r"`groups` must name one per row of \(5, 4\). Got \(4,\)"):
         mean_ci(x, torch.arange(4))
     with pytest.raises(ValueError, match="needs at least one value"):
         pit_histogram(torch.full((3,), torch.nan))

@@ -18,6 +18,7 @@ from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.formats import current
 from neuralsde.models.build import build
+from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import HistoryConfig, MLPConfig
 from neuralsde.nets.history import HistoryMLP
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict
@@ -46,7 +47,7 @@ def lively(net):
 
 
 def make_net(encoder, shape=(2,), history=5, **more):
-    return lively(HistoryMLP(small(encoder), shape, history=history, **more))
+    return lively(HistoryMLP(small(encoder), Form(shape, history, **more)))
 
 
 def make(kind, encoder, shape=(2,), history=4, context_size=2, **settings):
@@ -100,7 +101,7 @@ def test_the_memory_of_a_gru_is_that_of_its_equations():
 @each_encoder
 def test_the_field_is_0_at_first_and_depends_on_every_slot_later(encoder):
     x = states(shape=(1, 3))
-    fresh = HistoryMLP(small(encoder), (1, 3), history=5).double()
+    fresh = HistoryMLP(small(encoder), Form((1, 3), history=5)).double()
     assert fresh(x).shape == (6, 1, 3) and not fresh(x).any()
     net = make_net(encoder, (1, 3))
     x.requires_grad_()

@@ -76,7 +76,7 @@ def test_images_are_kept_once_and_small(np_rng, dtype):
 
 def test_statistics_of_wide_contexts_are_bounded(np_rng, monkeypatch):
     """States from all transitions, contexts from as many as there is room for."""
-    monkeypatch.setattr("neuralsde.data.transitions.MAX_CONTEXT_ELEMENTS", 10 * 2 * 770)
+    monkeypatch.setattr("neuralsde.data.trajectories.MAX_CONTEXT_ELEMENTS", 10 * 2 * 770)
     demos, seen = recorded(np_rng)
     pairs = action_paths(demos, seen, POLICY).transitions()
     assert len(pairs.spread(500)) == 10 and len(pairs.spread(3)) == 3

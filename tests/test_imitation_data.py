@@ -313,8 +313,8 @@ def test_images_inside_parquet_are_decoded_when_asked_for(version, tmp_path, np_
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ({"bytes": None, "path": "frame.png"}, "has no image in row 0, only a name of a file"),
-        ({"bytes": b"nonsense", "path": "frame.png"}, "has an image in row 0 that cannot be decoded"),
+        ({"bytes": None, "path": "frame.png"}, "has no image in row 0, only a file's name"),
+        ({"bytes": b"nonsense", "path": "frame.png"}, "has an image in row 0 that cannot be read"),
     ],
 )
 def test_images_that_are_none(cell, message, tmp_path):
@@ -530,8 +530,8 @@ def test_lerobot_totals_must_agree(version, tmp_path):
     for change, message in (
         ({"total_episodes": 206}, "has total_episodes=206, the list of episodes comes to 3"),
         ({"total_frames": 25650}, "has total_frames=25650, the list of episodes comes to 12"),
-        ({"codebase_version": "v1.6"}, "must be v2.x or v3.x. Got v1.6. Convert"),
-        ({"data_path": "data/{nothing}.parquet"}, r"does not say where the episodes are \(KeyError"),
+        ({"codebase_version": "v1.6"}, "must be v2.x or v3.x. Got v1.6. LeRobot can convert"),
+        ({"data_path": "data/{nothing}.parquet"}, r"does not say where episodes are \(KeyError"),
     ):
         file.write_text(json.dumps(info | change))
         with pytest.raises(ValueError, match=message):
@@ -720,5 +720,5 @@ def test_more_episodes_are_appended():
 
 
 def test_an_array_without_a_name_is_refused():
-    with pytest.raises(ValueError, match=r"arrays by name. Got ndarray. Write \{'state': observations\}"):
+    with pytest.raises(ValueError, match=r"arrays by name: \{'state': …\}. Got <class 'numpy.ndarray'>"):
         Demonstrations.from_arrays(np.zeros((5, 2)), np.zeros((5, 2)), [5])

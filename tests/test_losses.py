@@ -3,12 +3,12 @@ import math
 import pytest
 import torch
 from scipy import stats
+from toy_models import FixedNoise, constant_model, mlp_model, pairs
 
 from neuralsde.sde import losses as objectives
 from neuralsde.sde.config import Denoiser, Euler
 from neuralsde.sde.slots import moved
 from neuralsde.solvers.noise import Noise
-from toy_models import FixedNoise, constant_model, mlp_model, pairs
 
 LOG_2PI = math.log(2 * math.pi)
 

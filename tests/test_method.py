@@ -15,8 +15,7 @@ import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
 from neuralsde.models.sequence import finite
 from neuralsde.nets.config import MLPConfig, UViTConfig
-from neuralsde.sde.config import Denoiser, Deterministic, Euler
-from neuralsde.sde.config import Deterministic
+from neuralsde.sde.config import Deterministic, Euler
 from neuralsde.solvers.noise import Noise
 
 ALPHA = 1e-5

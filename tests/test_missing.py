@@ -88,7 +88,7 @@ def test_paths_left_too_short_are_dropped_with_a_warning():
             True,
             r"must be finite\. Got states\[0\]\[1\]\[0\]=inf\. Drop the observation or fill the gap\.",
         ),
-        ([[[1.0, NAN], [2.0, NAN]]], True, r"nothing in feature 1\. Drop the column"),
+        ([[[1.0, NAN], [2.0, NAN]]], True, r"nothing in feature 1\. Drop it"),
         ([[[NAN], [NAN]]], True, "No path has two observations"),
     ],
 )

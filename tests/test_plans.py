@@ -79,9 +79,9 @@ def test_parquet(tmp_path):
             "who,t,c\na,5,1\nb,soon,2\nb,6,2\n",
             "'t' must hold a time in every row .numbers, as in known.csv.. Got 'soon' in line 3",
         ),
-        ("numbers", "who,t,c\na,5,1\nb,3,2\n", "no row of 'b' after its last observation, at 4"),
-        ("numbers", "who,t,c\na,5,1\na,5,2\nb,5,2\n", "line 3: another context at a time of 'a'"),
-        ("numbers", "who,t,c\na,5,1\nb,5,2,3\n", "line 3: another number of fields"),
+        ("numbers", "who,t,c\na,5,1\nb,3,2\n", "no row of 'b' after its last one, 4"),
+        ("numbers", "who,t,c\na,5,1\na,5,2\nb,5,2\n", "line 3: a second context of 'a' at one time"),
+        ("numbers", "who,t,c\na,5,1\nb,5,2,3\n", "line 3: not as many fields"),
         (
             "numbers",
             "who,t,c\na,2026-01-02,1\nb,2026-01-02,2\n",
@@ -92,7 +92,7 @@ def test_parquet(tmp_path):
         (
             "dates",
             "who,t,c\na,2026-01-01 01:00,1\nb,2026-01-02,2\n",
-            "no row of 'a' after its last observation, at 2026-01-01T02:00:00Z",
+            "no row of 'a' after its last one, 2026-01-01T02:00:00Z",
         ),
         ("zones", "who,t,c\na,2026-01-01T03:00,1\n", "must name time zones, as known.csv does. Got '2026-01-01T03:00'"),
     ],

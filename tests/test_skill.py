@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from toy_models import field_model
 
 import neuralsde as nsde
 from neuralsde.baselines.config import RectifiedFlowConfig
@@ -17,7 +18,6 @@ from neuralsde.forecast.report import score_table
 from neuralsde.forecast.skill import evaluate_forecasts, negative_log_likelihood, score_forecasts
 from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig
-from toy_models import field_model
 
 DRIFT, DIFFUSION = 0.2, 0.5
 
@@ -191,7 +191,7 @@ def test_missing_entries_are_not_scored(np_rng):
 
 
 def test_too_few_samples_for_the_intervals(np_rng):
-    with pytest.raises(ValueError, match=r"A probability of 0.025 in a tail needs 39 samples. Got 20"):
+    with pytest.raises(ValueError, match=r"A probability of 0.025 needs 39 samples. Got 20"):
         evaluate_forecasts(walk_model(), walks(np_rng, 3), horizon=3.0, num_paths=20)
 
 

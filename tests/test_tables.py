@@ -120,7 +120,7 @@ def test_typed_columns_of_a_parquet_file(tmp_path):
     assert list(table.report.notes) == [
         "t was converted to UTC",
         "n: 1 empty cell(s), the first in line 2: missing",
-        "x: 1 infinite value(s), e.g. inf in line 2: missing",
+        "x: 1 infinite value(s), inf in line 2: missing",
     ]
 
 
@@ -232,11 +232,11 @@ a,5,inf,6,1
     assert table.data.observed.tolist() == [[True, True], [True, True], [False, True], [True, True]]
     assert list(table.report.notes) == [
         "x: 1 empty cell(s), the first in line 8: missing",
-        "x: 1 infinite value(s), e.g. 'inf' in line 14: missing",
+        "x: 1 infinite value(s), 'inf' in line 14: missing",
         "y: 1 cell(s) without a number, e.g. 'oops' in line 8: missing",
         "u: 1 empty cell(s), the first in line 9: missing",
         "1 row(s) earlier than the row before in their path: sorted by time",
-        "1 row(s) differ from an earlier row of the same path and time: its values are kept",
+        "1 row(s) differ from an earlier one of their path and time, which is kept",
         "1 path(s) too short: b",
     ]
     lines = str(table.report).splitlines()
@@ -326,7 +326,7 @@ def test_no_row_of_a_mess_is_lost(tmp_path_factory, seed):
         ("t,x\n,1\n,2\n", {"time": "t"}, "Got nothing"),
         ("x,y\n1,\n2,\n", {"columns": ["x", "y"]}, "'y' holds no number in any row that could be used"),
         ("word\na\nb\n", {}, "no column of numbers"),
-        ("x\n1e30\n1\n", {}, r"'x' must be at most 1e\+15 in magnitude. Got '1e30' in line 2"),
+        ("x\n1e30\n1\n", {}, r"'x' must be at most 1e\+15 in size. Got '1e30' in line 2"),
         (
             "id,lon\ncar,52.000001\ncar,52.000002\ncar,52.000003\n",
             {"id": "id"},

@@ -365,14 +365,14 @@ def test_ten_million_transitions_need_no_loop_to_batch_or_split():
         ([], "at least one path. Got an empty list"),
         (np.zeros((0, 3, 2)), "at least one path"),
         ([np.zeros((3, 0))], r"at least one feature\. Got states\[0\] of shape \(3, 0\)"),
-        ([ramp(3, 2), ramp(3, 3)], r"one shape\. Got \(3,\) in states\[1\] but \(2,\) in states\[0\]"),
+        ([ramp(3, 2), ramp(3, 3)], r"one shape\. Got \(3,\) in states\[1\], \(2,\) in states\[0\]"),
         ([np.array([[1.0], ["x"]], dtype=object)], r"must be numbers\. Got states\[0\] of dtype object"),
         ([np.array([["a"], ["b"]])], "must be numbers"),
         ([np.array([[1 + 2j], [0j]])], "must be numbers"),
         ([np.array([["2024-01-01"], ["2024-01-02"]], dtype="datetime64[D]")], "must be numbers"),
-        ([np.array([[2**24 + 1], [0]])], r"states\[0\] holds integers that float32 cannot hold exactly"),
-        ([np.array([[2**63 - 1], [0]])], "float32 cannot hold exactly"),
-        ([np.arange(5.0)], r"\(time, features\)\. Got states\[0\] of shape \(5,\)\. For a scalar series: x\[:, None\]"),
+        ([np.array([[2**24 + 1], [0]])], r"states\[0\] holds integers beyond float32"),
+        ([np.array([[2**63 - 1], [0]])], "integers beyond float32"),
+        ([np.arange(5.0)], r"\(time, features\)\. Got \(5,\) in states\[0\]\. For a scalar: x\[:, None\]"),
         (np.arange(5.0), r"\(paths, time, features\)\. Got \(5,\).*for scalar series add a last axis"),
         (np.zeros((5, 2)), r"For a single path \(time, features\) pass \[states\]"),
         ([[[1.0, 2.0], [3.0]]], r"`states\[0\]` must have rows of one length"),
@@ -389,7 +389,7 @@ def test_bad_states(states, message):
     [
         ([[0.0, 2.0, 1.0]], r"must increase\. Got times\[0\]\[2\]=1.0 after 2.0"),
         ([[0.0, 1.0, 1.0]], r"must increase\. Got times\[0\]\[2\]=1.0 after 1.0\. Drop duplicates"),
-        ([[0.0, 1.0]], r"one stamp per observation\. Got times\[0\] of shape \(2,\) for 3 observations"),
+        ([[0.0, 1.0]], r"one stamp per observation\. Got times\[0\] of shape \(2,\) for 3"),
         ([[]], r"one stamp per observation\. Got times\[0\] of shape \(0,\)"),
         ([np.array([], dtype="datetime64[s]")], "one stamp per observation"),
         ([], r"one array per path\. Got 0 for 1 paths"),
@@ -418,11 +418,11 @@ def test_bad_dt():
     ("context", "message"),
     [
         ([[1.0]], r"one entry per path\. Got 1 for 2 paths"),
-        ([1.0, 2.0], r"must be \(C,\) or \(T, C\) for each path\. Got shape \(\) in context\[0\]"),
+        ([1.0, 2.0], r"must be \(C,\) or \(3, C\) here\. Got shape \(\) in context\[0\]"),
         ([[1.0], [1.0, 2.0]], r"Got shape \(2,\) in context\[1\]"),
-        ([np.zeros((3, 1)), np.zeros((2, 1))], r"Got shape \(2, 1\) in context\[1\] for 3 observations"),
+        ([np.zeros((3, 1)), np.zeros((2, 1))], r"Got shape \(2, 1\) in context\[1\]"),
         ([[1.0], [np.nan]], r"must be finite\. Got a missing value in context\[1\]"),
-        ([[1.0], [1e30]], r"at most 1e\+15 in magnitude\. Got more in context\[1\]"),
+        ([[1.0], [1e30]], r"at most 1e\+15 in size\. Got more in context\[1\]"),
         ([["a"], ["b"]], r"must be numbers\. Got context\[0\]"),
     ],
 )
@@ -470,7 +470,7 @@ def test_steps_that_float32_would_lose_are_refused():
 def test_columns_are_a_list():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"price": [1.0, 2.0]})
-    with pytest.raises(ValueError, match=r"lists of names. Got columns='price'"):
+    with pytest.raises(ValueError, match=r"are lists: \['price'\]. Got columns='price'"):
         Trajectories.from_dataframe(frame, columns="price")
 
 

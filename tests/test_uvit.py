@@ -11,6 +11,7 @@ from neuralsde.baselines.config import Generation, PFIConfig, RectifiedFlowConfi
 from neuralsde.baselines.pfi import EPSILON
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build, load
+from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import MLPConfig, UViTConfig
 from neuralsde.nets.uvit import UViT
 from neuralsde.sde.config import Deterministic, NeuralSDEConfig
@@ -39,7 +40,7 @@ def waves(num=24, length=10, size=4):
 
 @pytest.mark.parametrize("patch", [1, 2])
 def test_tokens_and_back(patch):
-    net = UViT(replace(SMALL, patch=patch), (3, 4, 6), num_fields=2)
+    net = UViT(replace(SMALL, patch=patch), Form((3, 4, 6), num_fields=2))
     fields = torch.randn(5, 2, 3, 4, 6, generator=rng())
     both = torch.cat([net.tokens(fields[:, k : k + 1]) for k in range(2)], dim=2)
     torch.testing.assert_close(net.image(both), fields)
@@ -48,7 +49,7 @@ def test_tokens_and_back(patch):
 
 
 def test_it_is_zero_at_first_and_sees_every_slot_place_and_condition():
-    net = UViT(SMALL, (2, 4, 4), history=3, condition_size=5, num_fields=3, reader=1)
+    net = UViT(SMALL, Form((2, 4, 4), history=3, condition_size=5, num_fields=3, reader=1))
     state, condition = torch.randn(2, 3, 2, 4, 4, generator=rng()), torch.randn(2, 5, generator=rng(1))
     assert net(state, condition).shape == (2, 3, 2, 4, 4) and not bool(net(state, condition).any())
     before = awake(net)(state, condition)
@@ -62,7 +63,7 @@ def test_it_is_zero_at_first_and_sees_every_slot_place_and_condition():
 
 
 def test_the_long_skips_are_used_in_reverse():
-    net, seen = awake(UViT(UViTConfig(width=192), (1, 4, 4))), []
+    net, seen = awake(UViT(UViTConfig(width=192), Form((1, 4, 4)))), []
     for k, layer in enumerate(net.down):
         layer.register_forward_hook(lambda _m, _i, out, k=k: seen.append((f"down{k}", out)))
     for k, join in enumerate(net.joins):
@@ -74,7 +75,7 @@ def test_the_long_skips_are_used_in_reverse():
 
 
 def test_the_reader_does_not_train_the_features():
-    net = UViT(SMALL, (1, 4, 4), num_fields=3, reader=1).train()
+    net = UViT(SMALL, Form((1, 4, 4), num_fields=3, reader=1)).train()
     with torch.no_grad():
         net.outward.weight.normal_(generator=rng())
     y = net(torch.randn(2, 1, 1, 4, 4, generator=rng()))
@@ -88,15 +89,15 @@ def test_the_reader_does_not_train_the_features():
 @pytest.mark.parametrize(("width", "low", "high"), [(64, 0.12, 0.3), (256, 5, 8), (512, 30, 45), (768, 95, 130)])
 def test_one_number_sets_the_size(width, low, high):
     with torch.device("meta"):
-        net = UViT(UViTConfig(width=width), (4, 8, 8), history=4, num_fields=3)
+        net = UViT(UViTConfig(width=width), Form((4, 8, 8), history=4, num_fields=3))
     assert low < sum(p.numel() for p in net.parameters()) / 1e6 < high
 
 
 def test_bad_shapes():
     with pytest.raises(ValueError, match=r"takes states of shape \(channels, height, width\)\. Got \(3,\)"):
-        UViT(SMALL, (3,))
+        UViT(SMALL, Form((3,)))
     with pytest.raises(ValueError, match="`patch` must divide"):
-        UViT(replace(SMALL, patch=3), (1, 4, 4))
+        UViT(replace(SMALL, patch=3), Form((1, 4, 4)))
     with pytest.raises(ValueError, match="multiple of 32"):
         UViTConfig(width=40)
 

@@ -17,15 +17,15 @@ av = pytest.importorskip("av", reason="PyAV is not installed")
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 from PIL import Image  # noqa: E402
+from video_files import lossless, pictures, read_videos, write_film, write_sound  # noqa: E402
 
 from neuralsde.data.videos.clips import Clip, find_videos  # noqa: E402
 from neuralsde.data.videos.decode import FrameSettings, read_video  # noqa: E402
-from neuralsde.data.videos.folders import folder_clips, read_videos, split_by_file  # noqa: E402
+from neuralsde.data.videos.folders import folder_clips, split_by_file  # noqa: E402
 from neuralsde.data.videos.hdf5 import LAYOUT, find_hdf5  # noqa: E402
 from neuralsde.data.videos.kth import OFFICIAL, PREDICTION, kth_clips, read_sequences  # noqa: E402
 from neuralsde.data.videos.report import BadVideo, VideoReport  # noqa: E402
 from neuralsde.data.videos.weizmann import weizmann_clips  # noqa: E402
-from video_files import lossless, pictures, write_film, write_sound  # noqa: E402
 
 WHOLE = FrameSettings(size=(48, 64))
 
@@ -571,7 +571,7 @@ def test_kth_in_zips_and_folders_and_what_is_missing(tmp_path):
     assert "1 video(s) are not in the list and not used: walking/person25_walking_d9.avi" in remarks[1]
     assert {clip.label for clip in kth_clips(tmp_path / "in", ("boxing",))[0]} == {"boxing"}
     (tmp_path / "in" / "00sequences.txt").write_text("person01_walking_d1 frames 1-10, 5\n")
-    with pytest.raises(ValueError, match=r"00sequences\.txt, line 1 is not of the form"):
+    with pytest.raises(ValueError, match=r"00sequences\.txt, line 1 is not like"):
         kth_clips(tmp_path / "in")
     (tmp_path / "in" / "00sequences.txt").write_text("Not found")
     with pytest.raises(ValueError, match="lists no sequences"):

@@ -21,16 +21,17 @@ import pytest
 pytest.importorskip("av", reason="PyAV is not installed")
 pytest.importorskip("h5py", reason="h5py is not installed")
 
+from video_files import lossless, pictures, read_videos, write_film
+
 from neuralsde.data.download import Source
 from neuralsde.data.videos import clevrer, jobs, kth, sharding, weizmann, workers
 from neuralsde.data.videos.decode import FrameSettings
-from neuralsde.data.videos.folders import folder_clips, read_videos
+from neuralsde.data.videos.folders import folder_clips
 from neuralsde.data.videos.sharding import write_shards
 from neuralsde.data.videos.shards import VideoShards
 from neuralsde.records import RunError
 from test_cli import call
 from test_video_data import bad_files, write_kth, write_river
-from video_files import lossless, pictures, write_film
 
 SMALL = FrameSettings(size=(12, 16))
 LENGTHS = [5, 9, 4, 12, 7]
@@ -109,7 +110,7 @@ def test_windows_are_all_there_and_read_only(films, tmp_path):
             array[:] = 0
     frames, times = shards.windows(4).batch([0, 3, 1])
     assert frames.shape == (3, 4, 3, 12, 16) and times.shape == (3, 4) and frames.flags.writeable
-    with pytest.raises(ValueError, match=r"No video has 13 frames: the longest has 12\. Ask for shorter clips"):
+    with pytest.raises(ValueError, match=r"No video has 13 frames: the longest has 12\. Ask for fewer"):
         shards.windows(13)
     with pytest.raises(ValueError, match="`length`, `stride` and `step` must be at least 1"):
         shards.windows(0)
@@ -304,7 +305,7 @@ def test_a_full_disk_is_said_and_what_is_done_stays(films, tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.syspath_prepend(tmp_path / "site")
         with pytest.raises(
-            RunError, match=r"Cannot write to .*\(File too large\)\. Make room and run the same command again"
+            RunError, match=r"Cannot write to .*\(File too large\)\. Make room and run the command again"
         ):
             write(films, tmp_path / "s", num_workers=1)
 
@@ -386,7 +387,7 @@ def test_an_unfinished_run_with_other_settings(films, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (lambda f: shutil.rmtree(f), "holds no shards of videos: there is no videos.json"),
+        (lambda f: shutil.rmtree(f), "holds no shards of videos, no videos.json"),
         (lambda f: (f / "frames-00000.npy").unlink(), "frames-00000.npy is missing. Copy the whole folder"),
         (
             lambda f: os.truncate(f / "frames-00000.npy", 1000),
@@ -395,7 +396,7 @@ def test_an_unfinished_run_with_other_settings(films, tmp_path, monkeypatch):
         (lambda f: (f / "frames-00000.npy").write_bytes(b"x"), "frames-00000.npy is damaged"),
         (lambda f: np.save(f / "times.npy", np.zeros(3)), "times.npy must hold float64"),
         (lambda f: (f / "videos.json").write_text("{"), "videos.json is damaged. Delete the folder and write it again"),
-        (lambda f: change(f, version=0), r"another version of neuralsde \(form 0, not 1\)"),
+        (lambda f: change(f, version=0), r"another neuralsde \(form 0, not 1\)"),
         (lambda f: change(f, videos=[]), "videos.json does not fit its shards"),
     ],
 )

@@ -16,6 +16,7 @@ import torchsde
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
+from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import MLPConfig
 from neuralsde.nets.mlp import MLP
 from neuralsde.sde.model import NeuralSDE
@@ -46,7 +47,7 @@ class LatentSDE(LatentModel):
         assert isinstance(net, MLPConfig)
         self.encoder = nn.GRU(size, memory, batch_first=True)
         self.start = nn.Linear(memory + size, 2 * size)
-        self.posterior = MLP(net, (size,), condition_size=memory + size)
+        self.posterior = MLP(net, Form((size,), condition_size=memory + size))
         self.first_mean = nn.Parameter(torch.zeros(size))
         self.first_log_std = nn.Parameter(torch.zeros(size))
         self.context = torch.empty(0)

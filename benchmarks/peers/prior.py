@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
+from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import MLPConfig
 from neuralsde.nets.mlp import MLP
 from neuralsde.sde.config import Moments, NeuralSDEConfig, Sampler
@@ -38,7 +39,7 @@ class Elementwise(nn.Module):
 
     def __init__(self, config: MLPConfig, size: int) -> None:
         super().__init__()
-        self.nets = nn.ModuleList(MLP(config, (1,)) for _ in range(size))
+        self.nets = nn.ModuleList(MLP(config, Form((1,))) for _ in range(size))
 
     def forward(self, state: Tensor, condition: Tensor | None = None) -> Tensor:
         parts = [net(part, condition) for net, part in zip(self.nets, state.split(1, dim=-1))]
@@ -49,7 +50,7 @@ def build_prior(data: Trajectories, net: MLPConfig) -> NeuralSDE:
     """The SDE in data space, and how its density and its paths are read."""
     config = NeuralSDEConfig(tau="start", noise=0.0, denoiser=None, net=net, **READING)
     small = MLPConfig(width=max(4, net.width // 2), depth=1)
-    nets = {"flow": MLP(net, data.shape), "diffusion": Elementwise(small, data.shape[0])}
+    nets = {"flow": MLP(net, Form(data.shape)), "diffusion": Elementwise(small, data.shape[0])}
     return build(config, data.transitions(), nets=nets)  # type: ignore[return-value]
 
 

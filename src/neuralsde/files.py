@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -49,3 +50,12 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
                 f"{file} is a pickle or a zip of one. It is never loaded: pickles can run code. Save with save_pretrained."
             ) from None
         raise ValueError(f"{file} is truncated or not a safetensors file ({error}). Copy or save it again.") from None
+
+
+def sha256_of_file(file: str | os.PathLike[str]) -> str:
+    """Of its bytes, a block at a time."""
+    digest = hashlib.sha256()
+    with open(file, "rb") as data:
+        while block := data.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()

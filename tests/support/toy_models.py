@@ -5,6 +5,7 @@ from torch import nn
 
 from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
+from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import MLPConfig
 from neuralsde.nets.mlp import MLP
 from neuralsde.sde.config import Denoiser, Deterministic, Euler, NeuralSDEConfig
@@ -69,7 +70,7 @@ def mlp_model(shape=(2,), dropout=None, **settings):
     nets = {}
     for n in config.parts:
         net = MLPConfig(width=16, depth=2, dropout=0.5 if n == dropout else 0.0)
-        nets[n] = MLP(net, shape, history=config.history)
+        nets[n] = MLP(net, Form(shape, config.history))
         nn.init.normal_(nets[n].outward.weight, std=0.3)
     model = NeuralSDE(nets, Scale(shape), config)
     model.sizes.low.fill_(-5.0)

@@ -5,6 +5,12 @@ from fractions import Fraction
 import av
 import numpy as np
 
+from neuralsde.data.videos.clips import by_file
+from neuralsde.data.videos.decode import FrameSettings, Video
+from neuralsde.data.videos.folders import folder_clips
+from neuralsde.data.videos.jobs import decode_file, refuse_bad
+from neuralsde.data.videos.report import VideoReport
+
 
 def pictures(num, height=48, width=64, seed=0):
     """(num, height, width, 3): a smooth scene that slides, so that codecs keep it."""
@@ -70,3 +76,20 @@ def write_sound(path, codec="aac", seconds=0.2):
 def lossless(path, frames, **kwargs):
     """Frames that come back to the bit."""
     return write_film(path, frames, "ffv1", pix_fmt="bgr0", **kwargs)
+
+
+def read_videos(source, settings=None, *, on_bad="skip"):
+    """All videos of a folder, or these clips, decoded in this process, by name, with the account of them."""
+    settings = settings or FrameSettings()
+    clips = source if isinstance(source, list) else folder_clips(source)
+    records, videos = [], {}
+    for some in by_file(clips):
+        frames = [[] for _ in some]
+        record = decode_file(some, settings, lambda i, frame, frames=frames: frames[i].append(frame))
+        refuse_bad([record], on_bad)
+        records.append(record)
+        for clip, made in zip(record.clips, frames):
+            if record.reason is None and clip.reason is None:
+                notes = (*record.notes, *clip.notes)
+                videos[clip.name] = Video(np.stack(made), np.array(clip.times), record.size, record.rate, notes)
+    return videos, VideoReport.of(str(source), records)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,7 +19,7 @@ from neuralsde.data.transition import Transition
 from neuralsde.models.config import Sampling
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
-from neuralsde.nets.backbone import backbone_of
+from neuralsde.nets.backbone import Form, backbone_of
 from neuralsde.solvers.gaussian import log_density
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
@@ -45,9 +44,9 @@ class GaussianMLP(SequenceModel):
 
     @classmethod
     def default_nets(cls, config: GaussianConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
-        size, form = context_size + config.num_late + 1, {"history": config.history, "num_fields": 2}
-        net: Any = backbone_of(config.net)
-        return {"net": net(config.net, shape, condition_size=size, late=config.num_late, **form)}
+        size = context_size + config.num_late + 1
+        form = Form(shape, config.history, size, num_fields=2, late=config.num_late)
+        return {"net": backbone_of(config.net)(config.net, form)}
 
     def measure(self, data: Transitions) -> Transition:
         """Measure the increments of the data, and note for how long they last."""

@@ -23,7 +23,7 @@ from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition
-from neuralsde.nets.backbone import Backbone, backbone_of
+from neuralsde.nets.backbone import Backbone, Form, backbone_of
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
@@ -68,7 +68,7 @@ class NextStateModel(FixedStepModel):
         net, late, size = backbone_of(config.net), config.num_late, math.prod(shape)
         slots = config.history + 1 if net.takes_target else config.history
         given = context_size + late + EMBEDDING + (0 if net.takes_target else size)
-        return {"net": net(config.net, shape, history=slots, condition_size=given, late=late)}  # type: ignore[call-arg]
+        return {"net": net(config.net, Form(shape, slots, given, late=late))}
 
     @property
     def input_noise(self) -> Tensor:

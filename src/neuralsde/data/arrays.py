@@ -21,9 +21,7 @@ def as_list(values: Any, name: str) -> list[Any]:
             )
         return list(values)
     if hasattr(values, "columns"):
-        raise ValueError(
-            f"`{name}` got a DataFrame. Use Trajectories.from_dataframe(frame, columns=…), or pass a list of frames."
-        )
+        raise ValueError(f"`{name}` got a DataFrame. Use Trajectories.from_dataframe(frame, columns=…), or a list.")
     return list(values)
 
 
@@ -41,24 +39,16 @@ def as_states(path: Any, i: int, *, missing: bool = False) -> np.ndarray:
         path = path.detach().cpu().numpy()
     array = as_array(path, f"states[{i}]")
     if array.dtype == object or array.dtype.kind not in "fiub":
-        raise ValueError(
-            f"`states` must be numbers. Got states[{i}] of dtype {array.dtype}. Drop or encode text, dates and mixed columns."
-        )
+        raise ValueError(f"`states` must be numbers. Got states[{i}] of dtype {array.dtype}. Drop text and dates.")
     if array.ndim < 2:
-        raise ValueError(
-            f"Each path must have shape (time, features). Got states[{i}] of shape {array.shape}. For a scalar series: x[:, None]."
-        )
+        raise ValueError(f"A path is (time, features). Got {array.shape} in states[{i}]. For a scalar: x[:, None].")
     if len(array) < 2:
-        raise ValueError(
-            f"Each path needs at least two observations. Got {len(array)} in states[{i}]. Drop it, or join it with its neighbours."
-        )
+        raise ValueError(f"Each path needs at least two observations. Got {len(array)} in states[{i}]. Drop it.")
     if array[0].size == 0:
         raise ValueError(f"Each observation needs at least one feature. Got states[{i}] of shape {array.shape}.")
     wide = array.astype(np.float64)
     if array.dtype.kind in "iu" and not np.array_equal(wide.astype(np.float32).astype(array.dtype), array):
-        raise ValueError(
-            f"states[{i}] holds integers that float32 cannot hold exactly. Subtract an offset or rescale, then pass floats."
-        )
+        raise ValueError(f"states[{i}] holds integers beyond float32. Subtract an offset or rescale, then pass floats.")
     unusable = np.isinf(wide) if missing else ~np.isfinite(wide)
     for bad, what in ((unusable, "finite"), (np.abs(wide) > LARGEST, f"at most {LARGEST:g} in magnitude")):
         if bad.any():
@@ -96,9 +86,7 @@ def as_times(times: Any, dt: float | None, lengths: list[int]) -> list[np.ndarra
     out = []
     for i, (row, n) in enumerate(zip(rows, lengths)):
         if row.shape != (n,):
-            raise ValueError(
-                f"`times` must have one stamp per observation. Got times[{i}] of shape {row.shape} for {n} observations."
-            )
+            raise ValueError(f"`times` needs one stamp per observation. Got times[{i}] of shape {row.shape} for {n}.")
         if row.dtype.kind == "M":
             row = row - row[0]
         if row.dtype.kind == "m":
@@ -134,14 +122,10 @@ def as_context(context: Any, lengths: list[int]) -> np.ndarray:
             raise ValueError(f"`context` must be numbers. Got context[{i}] of dtype {array.dtype}. Encode it first.")
         array = np.broadcast_to(array, (n, len(array))) if array.ndim == 1 else array
         if array.ndim != 2 or len(array) != n or array.shape[1] != (rows[0].shape[1] if rows else array.shape[1]):
-            raise ValueError(
-                f"`context` must be (C,) or (T, C) for each path. Got shape {np.shape(entry)} in context[{i}] for {n} observations."
-            )
+            raise ValueError(f"`context` must be (C,) or ({n}, C) here. Got shape {np.shape(entry)} in context[{i}].")
         if not np.isfinite(array).all():
             raise ValueError(f"`context` must be finite. Got a missing value in context[{i}]. Fill it first.")
         if (np.abs(array) > LARGEST).any():
-            raise ValueError(
-                f"`context` must be at most {LARGEST:g} in magnitude. Got more in context[{i}]. Rescale it."
-            )
+            raise ValueError(f"`context` must be at most {LARGEST:g} in size. Got more in context[{i}]. Rescale it.")
         rows.append(array.astype(np.float32))
     return np.concatenate(rows)

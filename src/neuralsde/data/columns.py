@@ -22,9 +22,7 @@ def as_columns(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
 
     for name in names:
         if not pd.api.types.is_numeric_dtype(frame[name]):
-            raise ValueError(
-                f"The column {name!r} must be numbers. Got dtype {frame[name].dtype}. Encode it, or leave it out."
-            )
+            raise ValueError(f"The column {name!r} must be numbers. Got {frame[name].dtype}. Encode or leave it out.")
     values = frame[list(names)].to_numpy()
     return values if values.dtype != object else frame[list(names)].to_numpy(np.float64, na_value=np.nan)
 

@@ -109,9 +109,8 @@ def describe(data: Trajectories) -> Description:
     inner = np.delete(np.arange(len(times) - 1), last[:-1])  # steps within paths
     gaps = np.diff(times)[inner]
     states = data.states.cpu().numpy().reshape(len(times), data.shape[0], -1)
-    observed = (
-        np.ones(states.shape, bool) if data.observed is None else data.observed.cpu().numpy().reshape(states.shape)
-    )
+    whole = np.ones(states.shape, bool)
+    observed = whole if data.observed is None else data.observed.cpu().numpy().reshape(states.shape)
     names = data.names or tuple(f"feature {k}" for k in range(data.shape[0]))
     features, warnings = [], []
     for k, name in enumerate(names):
@@ -172,10 +171,8 @@ def _suspicions(feature: Feature, x: np.ndarray, inner: np.ndarray, gaps: np.nda
     if feature.missing > 0.5:
         found.append(f"is missing in {100 * feature.missing:.0f} % of the observations: the filled values are guesses")
     if len(seen) >= ENOUGH and len(distinct := np.unique(seen)) <= FEW_VALUES:
-        return [
-            *found,
-            f"takes only {len(distinct)} values: a category? It is no diffusion; make it context, or drop it",
-        ]
+        text = f"takes only {len(distinct)} values: a category? It is no diffusion; make it context, or drop it"
+        return [*found, text]
     if len(moves) >= ENOUGH and (moves.min() >= 0 or moves.max() <= 0):
         way = "grows" if moves.min() >= 0 else "falls"
         found.append(f"only ever {way}: a counter or a clock? Use its increments, or drop it")

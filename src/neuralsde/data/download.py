@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import re
@@ -12,7 +11,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuralsde.files import writable_folder
+from neuralsde.files import sha256_of_file, writable_folder
 from neuralsde.records import RunError
 
 BLOCK = 2**18
@@ -34,9 +33,7 @@ class Source:
     """In bytes, where it is known."""
 
 
-SOURCES = {
-    "pusht": Source("pusht.zip", "https://diffusion-policy.cs.columbia.edu/data/training/pusht.zip"),
-}
+SOURCES = {"pusht": Source("pusht.zip", "https://diffusion-policy.cs.columbia.edu/data/training/pusht.zip")}
 """By the name of the data set."""
 
 
@@ -56,9 +53,9 @@ def fetch(source: Source, folder: str | os.PathLike[str], progress: bool = True)
         raise RunError(f"{source.url} cannot be reached ({error.reason}). {_elsewhere(source)}") from None
     except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
         have = part.stat().st_size if part.exists() else 0
+        why = f"broke off after {have:,} bytes ({error or type(error).__name__})"
         raise RunError(
-            f"The download of {source.url} broke off after {have:,} bytes ({error or type(error).__name__}). Run the same command "
-            f"again: it goes on from there."
+            f"The download of {source.url} {why}. Run the same command again: it goes on from there."
         ) from None
     if wrong := _difference(part, source):
         _forget(part)
@@ -132,9 +129,5 @@ def _difference(file: Path, source: Source) -> str | None:
         return f"it has {size:,} bytes instead of {source.size:,}"
     if source.sha256 is None:
         return None
-    digest = hashlib.sha256()
-    with file.open("rb") as data:
-        while block := data.read(BLOCK):
-            digest.update(block)
-    got = digest.hexdigest()
+    got = sha256_of_file(file)
     return None if got == source.sha256.lower() else f"its SHA-256 is {got} instead of {source.sha256.lower()}"

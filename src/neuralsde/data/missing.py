@@ -7,32 +7,23 @@ mean where there is none: values of later instants would tell what is to be pred
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class Paths:
-    """Observations of all paths, end to end."""
+def fill(
+    states: np.ndarray, times: np.ndarray, lengths: np.ndarray, context: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Paths, end to end, with NaN filled, and what was observed, None for all.
 
-    states: np.ndarray
-    """(L, *S)"""
-    times: np.ndarray
-    lengths: np.ndarray
-    context: np.ndarray | None
-    observed: np.ndarray | None = None
-    """(L, *S), or None where all was observed."""
-
-
-def fill(paths: Paths) -> Paths:
-    """The paths with NaN filled and marked; observations without any entry, and paths without two of them, are dropped."""
-    observed = ~np.isnan(paths.states)
+    Observations without any entry, and paths without two of them, are dropped.
+    """
+    observed = ~np.isnan(states)
     if observed.all():
-        return paths
-    path = np.repeat(np.arange(len(paths.lengths)), paths.lengths)
+        return states, times, lengths, context, None
+    path = np.repeat(np.arange(len(lengths)), lengths)
     kept = observed.reshape(len(observed), -1).any(1)
-    lengths = np.bincount(path[kept], minlength=len(paths.lengths))
+    lengths = np.bincount(path[kept], minlength=len(lengths))
     short = lengths < 2
     if short.all():
         raise ValueError("No path has two observations with a value in them. Got missing values almost everywhere.")
@@ -42,19 +33,16 @@ def fill(paths: Paths) -> Paths:
             stacklevel=3,
         )
     kept &= ~short[path]
-    states, observed, path = paths.states[kept], observed[kept], path[kept]
+    states, observed, path = states[kept], observed[kept], path[kept]
     never = ~observed.any(0)
     if never.any():
         where = [int(k[0]) if len(k) == 1 else tuple(map(int, k)) for k in np.argwhere(never)]
-        raise ValueError(
-            f"Every feature must be observed somewhere. Got nothing in feature {where[0]}. Drop the column."
-        )
-    times, lengths = paths.times[kept], lengths[~short]
+        raise ValueError(f"Every feature must be observed somewhere. Got nothing in feature {where[0]}. Drop it.")
     for k in np.argwhere(~observed.all(0)):
         feature = (slice(None), *k)
         states[feature] = _carried(states[feature], path)
-    context = None if paths.context is None else paths.context[kept]
-    return Paths(states, times, lengths, context, None if observed.all() else observed)
+    context = None if context is None else context[kept]
+    return states, times[kept], lengths[~short], context, None if observed.all() else observed
 
 
 def _carried(values: np.ndarray, path: np.ndarray) -> np.ndarray:

@@ -136,9 +136,7 @@ def quantiles(samples: Float[Tensor, "N *B"], probabilities: Sequence[float]) ->
     extreme = min([*probabilities, *(1 - p for p in probabilities)], default=1.0)
     if extreme * (num + 1) < 1 - 1e-9:
         need = math.ceil(1 / extreme - 1 - 1e-9)
-        raise ValueError(
-            f"A probability of {extreme:g} in a tail needs {need} samples. Got {num}. Draw more (`num_paths`)."
-        )
+        raise ValueError(f"A probability of {extreme:g} needs {need} samples. Got {num}. Draw more (`num_paths`).")
     x = samples.double().sort(0).values
     place = torch.as_tensor(list(probabilities), device=x.device, dtype=x.dtype) * (num + 1) - 1
     left = place.floor().long().clamp(0, max(num - 2, 0))
@@ -180,9 +178,7 @@ def _known(values: Tensor, groups: Tensor | None) -> tuple[Float[Tensor, " n"], 
         group = torch.arange(flat.numel(), device=flat.device)
     else:
         if groups.shape != values.shape[: groups.ndim]:
-            raise ValueError(
-                f"`groups` must name the group of each row of values {tuple(values.shape)}. Got {tuple(groups.shape)}."
-            )
+            raise ValueError(f"`groups` must name one per row of {tuple(values.shape)}. Got {tuple(groups.shape)}.")
         wide = groups.reshape(*groups.shape, *[1] * (values.ndim - groups.ndim)).expand(values.shape)
         flat, group = values.double().flatten(), wide.flatten().to(values.device)
     known = ~flat.isnan()

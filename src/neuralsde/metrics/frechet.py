@@ -63,28 +63,12 @@ def _root(values: Float[Tensor, "N D"]) -> Float[Tensor, "K D"]:
     return torch.linalg.qr(centred, mode="r").R if len(values) > values.shape[1] else centred
 
 
-def _distance(gap: Tensor, r: Float[Tensor, "K D"], s: Float[Tensor, "L D"]) -> float:
-    total = gap.square().sum() + r.square().sum() + s.square().sum()
-    return max(float(total - 2 * torch.linalg.svdvals(r @ s.T).sum()), 0.0)  # rounding may go below
-
-
 def frechet_of_sets(a: Float[Tensor, "N D"], b: Float[Tensor, "M D"]) -> float:
     """Squared Fréchet distance of the Gaussians with the moments of two sets; no guard."""
     x, y = a.double(), b.double()
-    return _distance(x.mean(0) - y.mean(0), _root(x), _root(y))
-
-
-def frechet_of_moments(
-    mean_a: Float[Tensor, " D"], cov_a: Float[Tensor, "D D"], mean_b: Float[Tensor, " D"], cov_b: Float[Tensor, "D D"]
-) -> float:
-    """Squared Fréchet distance of two Gaussians."""
-    roots = []
-    for cov in (cov_a.double(), cov_b.double()):
-        values, vectors = torch.linalg.eigh(cov)
-        if not torch.allclose(cov, cov.T) or float(values[0]) < -1e-8 * max(float(values[-1]), 1.0):
-            raise ValueError(f"A covariance must be symmetric with no negative eigenvalue. Got {float(values[0]):.3g}.")
-        roots.append(values.clamp(min=0).sqrt()[:, None] * vectors.T)
-    return _distance(mean_a.double() - mean_b.double(), *roots)
+    gap, r, s = x.mean(0) - y.mean(0), _root(x), _root(y)
+    total = gap.square().sum() + r.square().sum() + s.square().sum()
+    return max(float(total - 2 * torch.linalg.svdvals(r @ s.T).sum()), 0.0)  # rounding may go below
 
 
 def _named(a: FeatureSet, b: FeatureSet, name: str) -> tuple[Tensor, Tensor, VideoProtocol]:
@@ -94,9 +78,7 @@ def _named(a: FeatureSet, b: FeatureSet, name: str) -> tuple[Tensor, Tensor, Vid
         raise ValueError(f"Both sets must have one dimension. Got {tuple(x.values.shape)} and {tuple(y.values.shape)}.")
     for values in (x.values, y.values):
         if not bool(torch.isfinite(values).all()):
-            raise ValueError(
-                "Features must be finite. Got NaN or infinity. Drop the clips that failed and say how many."
-            )
+            raise ValueError("Features must be finite. Got NaN or infinity. Drop clips that failed and say how many.")
     if x.protocol != y.protocol:
         raise ValueError(f"Two protocols cannot be compared. Got ({x.protocol}) and ({y.protocol}). Treat both alike.")
     for word, net in RESERVED.items():
@@ -112,9 +94,7 @@ def _named(a: FeatureSet, b: FeatureSet, name: str) -> tuple[Tensor, Tensor, Vid
 def _check_number(n: int, size: int, least: int | None) -> None:
     need = max(size + 1 if least is None else least, 2)
     if n < 2:
-        raise ValueError(
-            f"A Fréchet distance needs {need} clips of each set: one has no covariance. Got {n}. Score more."
-        )
+        raise ValueError(f"A Fréchet distance needs {need} clips of each set; one has no covariance. Got {n}.")
     if n < need:
         raise ValueError(
             f"A Fréchet distance between features of {size} dimensions needs {need} clips of each set (more than dimensions: "
@@ -123,17 +103,22 @@ def _check_number(n: int, size: int, least: int | None) -> None:
         )
 
 
-def _with_interval(
+def with_interval(
     name: str,
     x: Tensor,
     y: Tensor,
     protocol: VideoProtocol,
     distance: Callable[[Tensor, Tensor], float],
-    rng: torch.Generator | None,
-    num_resamples: int,
-    paired: bool,
-    groups: Tensor | None,
+    *,
+    rng: torch.Generator | None = None,
+    num_resamples: int = 200,
+    paired: bool = False,
+    groups: Int[Tensor, " N"] | None = None,
 ) -> Measured:
+    """With a bootstrap interval over clips if `rng` is given.
+
+    `paired` draws clip i of both sets together (a truth and its prediction), whole `groups` of them if given.
+    """
     value = distance(x, y)
     if len(x) != len(y):
         protocol = _noting(protocol, f"sets of {len(x)} and {len(y)} clips")
@@ -155,27 +140,18 @@ def _noting(protocol: VideoProtocol, note: str) -> VideoProtocol:
 
 
 def frechet_distance(
-    a: FeatureSet,
-    b: FeatureSet,
-    *,
-    name: str,
-    min_samples: int | None = None,
-    rng: torch.Generator | None = None,
-    num_resamples: int = 200,
-    paired: bool = False,
-    groups: Int[Tensor, " N"] | None = None,
+    a: FeatureSet, b: FeatureSet, *, name: str, min_samples: int | None = None, **interval: Any
 ) -> Measured:
-    """Squared Fréchet distance of two sets of features, with a bootstrap interval over clips if `rng` is given.
+    """Squared Fréchet distance of two sets of features; `interval` as `with_interval` takes it.
 
-    `paired` draws clip i of both sets together (a truth and its prediction), whole `groups` of them if given. The least
-    number of clips is one more than dimensions unless `min_samples` says otherwise.
+    The least number of clips is one more than dimensions unless `min_samples` says otherwise.
     """
     x, y, protocol = _named(a, b, name)
     n, size = min(len(x), len(y)), x.shape[1]
     _check_number(n, size, min_samples)
     if n <= size:
         protocol = _noting(protocol, f"fewer clips than {size} dimensions: biased")
-    return _with_interval(name, x, y, protocol, frechet_of_sets, rng, num_resamples, paired, groups)
+    return with_interval(name, x, y, protocol, frechet_of_sets, **interval)
 
 
 def frechet_floor(
@@ -253,9 +229,7 @@ def mmd(
     of a value with itself.
     """
     if min(len(a), len(b)) < 1 + unbiased or a.shape[1:] != b.shape[1:]:
-        raise ValueError(
-            f"Two sets of one dimension with {1 + unbiased} values each are needed. Got {len(a)}, {len(b)}."
-        )
+        raise ValueError(f"Two sets of one dimension, {1 + unbiased} values each, are needed. Got {len(a)}, {len(b)}.")
     x, y = a.double(), b.double()
     scale = 1 / x.shape[1] if gamma is None else gamma
 
@@ -271,24 +245,18 @@ def mmd(
     return value if unbiased else max(value, 0.0)
 
 
-def jedi(
-    real: Features,
-    generated: Features,
-    *,
-    unbiased: bool = False,
-    rng: torch.Generator | None = None,
-    num_resamples: int = 200,
-    paired: bool = False,
-    groups: Int[Tensor, " N"] | None = None,
-) -> Measured:
-    """JEDi of V-JEPA features: 100 times the discrepancy with kernel (x·y / D)², as its authors report it."""
+def jedi(real: Features, generated: Features, *, unbiased: bool = False, **interval: Any) -> Measured:
+    """JEDi of V-JEPA features: 100 times the discrepancy with kernel (x·y / D)², as its authors report it.
+
+    `interval` as `with_interval` takes it.
+    """
     x, y, protocol = _named(real, generated, "JEDi")
     protocol = _noting(protocol, f"100 × MMD² ({'unbiased' if unbiased else 'biased'}), kernel (x·y / {x.shape[1]})²")
 
     def distance(u: Tensor, v: Tensor) -> float:
         return 100 * mmd(u, v, unbiased=unbiased)
 
-    return _with_interval("JEDi", x, y, protocol, distance, rng, num_resamples, paired, groups)
+    return with_interval("JEDi", x, y, protocol, distance, **interval)
 
 
 def read_features(
@@ -318,33 +286,9 @@ def read_features(
             raise ValueError(f"{path} must hold one tensor. Got {sorted(tensors)}.")
         values = next(iter(tensors.values()))
     if values.ndim != 2 or not values.is_floating_point():
-        raise ValueError(
-            f"{path} must hold floats of shape (clips, features). Got {tuple(values.shape)} {values.dtype}."
-        )
-    return Features(
-        values,
-        VideoProtocol(
-            frames=frames, context=context, resolution=resolution, features=features, weights=stated(weights)
-        ),
-    )
-
-
-def extracted_features(
-    videos: Float[Tensor, "B T C H W"],
-    extractor: Callable[[Tensor], Tensor],
-    *,
-    features: str,
-    weights: str | os.PathLike[str],
-    context: str,
-    batch: int = 16,
-) -> Features:
-    """Features by a user's own function of clips (B, T, C, H, W) in [0, 1], `batch` at a time; names as `read_features`."""
-    check_frames(videos)
-    with full_precision():
-        values = torch.cat([extractor(part) for part in videos.split(batch)])
-    if values.ndim != 2 or len(values) != len(videos):
-        raise ValueError(f"`extractor` must give one vector per clip, ({len(videos)}, D). Got {tuple(values.shape)}.")
-    return Features(values, VideoProtocol.of(videos, context, features=features, weights=stated(weights)))
+        raise ValueError(f"{path} must hold floats (clips, features). Got {tuple(values.shape)} {values.dtype}.")
+    more: dict[str, Any] = {"frames": frames, "context": context, "resolution": resolution}
+    return Features(values, VideoProtocol(features=features, weights=stated(weights), **more))
 
 
 # Features that need no weights
@@ -363,7 +307,7 @@ def motion_features(
     frames, channels, height, width = videos.shape[1:]
     if frames < 2 or min(height, width) < grid:
         raise ValueError(
-            f"Motion needs at least 2 frames of at least {grid}×{grid}. Got {frames} of {height}×{width}. Choose a smaller `grid`."
+            f"Motion needs 2 frames of {grid}×{grid} or more. Got {frames} of {height}×{width}. Lower `grid`."
         )
     size = (2 * frames - 1) * channels * grid**2
     rng = torch.Generator().manual_seed(seed)

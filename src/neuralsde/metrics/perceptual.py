@@ -21,12 +21,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neuralsde.files import read_tensors
+from neuralsde.files import read_tensors, sha256_of_file
 from neuralsde.metrics.video import (
-    Features,
     Measured,
     VideoProtocol,
-    check_frames,
     check_pair,
     full_precision,
     in_chunks,
@@ -51,16 +49,13 @@ MEAN, STD = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 
 def sha256_of(weights: Weights) -> str:
     """SHA-256 of a file, or of tensors in the order of their names."""
+    if not isinstance(weights, Mapping):
+        return sha256_of_file(weights)
     digest = hashlib.sha256()
-    if isinstance(weights, Mapping):
-        for name in sorted(weights):
-            value = weights[name].detach().cpu().contiguous()
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-            digest.update(value.flatten().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
-    with open(weights, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
+    for name in sorted(weights):
+        value = weights[name].detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -150,10 +145,7 @@ class LPIPS(nn.Module):
 def load_lpips(weights: Weights) -> LPIPS:
     """LPIPS with a user's weights."""
     tensors, sha256 = read_weights(weights)
-    layout = (
-        "AlexNet's convolutions `Conv_0.weight` (64, 3, 11, 11), `Conv_0.bias` … `Conv_4.bias` "
-        "and the heads `lin0` (64) … `lin4` (256)"
-    )
+    layout = "AlexNet's `Conv_0.weight` (64, 3, 11, 11) … `Conv_4.bias` and the heads `lin0` (64) … `lin4` (256)"
     net = filled(LPIPS(), tensors, layout)
     net.sha256 = sha256
     return net
@@ -167,20 +159,12 @@ def images_of(videos: Float[Tensor, "B T C H W"], device: torch.device) -> Float
     return frames.expand(-1, 3, -1, -1)
 
 
-def _device(net: nn.Module) -> torch.device:
-    return next(net.parameters()).device
-
-
-def _check_size(videos: Tensor) -> None:
-    if min(videos.shape[-2:]) < LEAST:
-        raise ValueError(f"AlexNet needs frames of at least {LEAST} pixels. Got {videos.shape[-2]}×{videos.shape[-1]}.")
-
-
 def lpips(video: Float[Tensor, "B T C H W"], truth: Float[Tensor, "B T C H W"], net: LPIPS) -> Float[Tensor, "B T"]:
     """LPIPS of each frame of videos in [0, 1]: 0 for the truth itself; less is better."""
     check_pair(video, truth)
-    _check_size(video)
-    device = _device(net)
+    if min(video.shape[-2:]) < LEAST:
+        raise ValueError(f"AlexNet needs frames of at least {LEAST} pixels. Got {video.shape[-2]}×{video.shape[-1]}.")
+    device = next(net.parameters()).device
 
     def frames(a: Tensor, b: Tensor) -> Tensor:
         return net(images_of(a, device), images_of(b, device)).view(a.shape[:2]).to(a.device)
@@ -190,33 +174,8 @@ def lpips(video: Float[Tensor, "B T C H W"], truth: Float[Tensor, "B T C H W"], 
 
 
 def measure_lpips(
-    video: Float[Tensor, "B T C H W"],
-    truth: Float[Tensor, "B T C H W"],
-    net: LPIPS,
-    *,
-    context: str,
-    **interval: Any,
+    video: Float[Tensor, "B T C H W"], truth: Float[Tensor, "B T C H W"], net: LPIPS, *, context: str, **interval: Any
 ) -> Measured:
     """LPIPS with its protocol; `interval` as `mean_measured` takes it."""
     protocol = VideoProtocol.of(video, context, features="AlexNet", weights=net.sha256)
     return mean_measured("LPIPS", lpips(video, truth, net), protocol, **interval)
-
-
-def alexnet_features(videos: Float[Tensor, "B T C H W"], net: LPIPS, *, context: str) -> Features:
-    """512 numbers per clip for a Fréchet distance: AlexNet's last layer averaged over pixels and frames (256), and the
-    mean absolute change of those averages from frame to frame (256).
-    """
-    check_frames(videos)
-    _check_size(videos)
-    if videos.shape[1] < 2:
-        raise ValueError("A change needs at least 2 frames. Got 1.")
-    device = _device(net)
-
-    def of(part: Tensor) -> Tensor:
-        last = net.features(images_of(part, device))[-1].mean((2, 3)).unflatten(0, part.shape[:2])
-        return torch.cat([last.mean(1), last.diff(dim=1).abs().mean(1)], dim=1)
-
-    with full_precision():
-        values = in_chunks(of, videos)
-    layer = "LPIPS-AlexNet conv5, mean and mean absolute change (512)"
-    return Features(values, VideoProtocol.of(videos, context, features=layer, weights=net.sha256))

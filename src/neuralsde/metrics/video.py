@@ -115,9 +115,7 @@ class Features:
 def check_clips(videos: Tensor, name: str = "videos") -> None:
     """Clips (B, T, C, H, W) of finite values, frames or latents."""
     if videos.ndim != 5 or 0 in videos.shape or not videos.is_floating_point():
-        raise ValueError(
-            f"`{name}` must be floats of shape (B, T, C, H, W), none of them 0. Got {tuple(videos.shape)} {videos.dtype}."
-        )
+        raise ValueError(f"`{name}` must be floats (B, T, C, H, W), none 0. Got {tuple(videos.shape)} {videos.dtype}.")
     if not bool(torch.isfinite(videos).all()):
         raise ValueError(f"`{name}` must be finite. Got NaN or infinity. Drop the clips that failed and say how many.")
 
@@ -127,9 +125,7 @@ def check_frames(videos: Tensor, name: str = "videos") -> None:
     check_clips(videos, name)
     low, high = (float(v) for v in videos.aminmax())
     if low < -1e-6 or high > 1 + 1e-6:
-        raise ValueError(
-            f"`{name}` must have values in [0, 1]. Got [{low:.4g}, {high:.4g}]. Scale them, and clamp what a decoder made."
-        )
+        raise ValueError(f"`{name}` must have values in [0, 1]. Got [{low:.4g}, {high:.4g}]. Scale or clamp them.")
 
 
 def check_pair(video: Tensor, truth: Tensor) -> None:
@@ -244,9 +240,7 @@ def mean_measured(
     """Mean over clips with its 95 % interval: Student's t over clips or `groups`, or a bootstrap by `rng` if given."""
     clips = values.double().flatten(1).mean(1) if values.ndim > 1 else values.double()
     if not bool(torch.isfinite(clips).all()):
-        raise ValueError(
-            f"Each clip must have a finite {name}. Got {int((~torch.isfinite(clips)).sum())} that have not."
-        )
+        raise ValueError(f"Each clip must have a finite {name}. Got {int((~clips.isfinite()).sum())} that have not.")
     out = mean_ci(clips, groups)
     value, half = out["mean"], out["ci95"]
     if rng is not None:
@@ -260,18 +254,16 @@ def measure_psnr(
     video: Float[Tensor, "B T C H W"], truth: Float[Tensor, "B T C H W"], *, context: str, **interval: Any
 ) -> Measured:
     """PSNR with its protocol; `interval` as `mean_measured` takes it."""
-    settings = f"dB, mean over frames, each at most {MAX_PSNR:g}"
-    values = psnr(video, truth)
-    return mean_measured("PSNR", values, VideoProtocol.of(video, context, settings=settings), **interval)
+    protocol = VideoProtocol.of(video, context, settings=f"dB, mean over frames, each at most {MAX_PSNR:g}")
+    return mean_measured("PSNR", psnr(video, truth), protocol, **interval)
 
 
 def measure_ssim(
     video: Float[Tensor, "B T C H W"], truth: Float[Tensor, "B T C H W"], *, context: str, **interval: Any
 ) -> Measured:
     """SSIM with its protocol; `interval` as `mean_measured` takes it."""
-    settings = f"window {WINDOW}, σ {SIGMA:g}, edges reflected"
-    values = ssim(video, truth)
-    return mean_measured("SSIM", values, VideoProtocol.of(video, context, settings=settings), **interval)
+    protocol = VideoProtocol.of(video, context, settings=f"window {WINDOW}, σ {SIGMA:g}, edges reflected")
+    return mean_measured("SSIM", ssim(video, truth), protocol, **interval)
 
 
 def paired_difference(

@@ -31,16 +31,14 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """Attention to itself, to a memory where there is one, and a perceptron: x + part(norm(x)) each."""
 
-    repeated: ClassVar[bool] = True
-    """Many alike in a net: compiled once for all."""
+    repeated: ClassVar[bool] = True  # many alike in a net: compiled once for all
 
     def __init__(self, width: int, heads: int, dropout: float, *, causal: bool, memory: bool = False) -> None:
         super().__init__()
         self.norm_self, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads, dropout, causal=causal)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout)
-        )
+        wide = 4 * width
+        self.mlp = nn.Sequential(nn.Linear(width, wide), nn.GELU(), nn.Linear(wide, width), nn.Dropout(dropout))
         self.norm_memory = nn.LayerNorm(width) if memory else None
         self.recall = Attention(width, heads, dropout) if memory else None
 

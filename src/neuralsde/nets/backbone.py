@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Union
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from neuralsde.nets.config import ImageConfig, NetConfig
 from neuralsde.records import built_by
+
+Condition = Union[Float[Tensor, "B K"], None]
+"""What steers a net beside the state."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What goes into a net, and what comes out."""
+
+    shape: tuple[int, ...]
+    """Of a state."""
+    history: int = 1
+    """Slots of the state."""
+    condition_size: int = 0
+    num_fields: int = 1
+    reader: int | None = None
+    """The field, of several, that reads the features without training them."""
+    late: int = 0
+    """Last entries of the condition, which change along a path: nets that keep what they made of the others need to know."""
 
 
 class Backbone(nn.Module):
     """Base of the nets that settings can name."""
 
     takes_target: ClassVar[bool] = False
-    """Whether a state that is being generated is one more slot to it, not a part of the condition."""
+    """Whether a state that is being generated is one more slot to it, the newest, not a part of the condition."""
+    outward: nn.Linear
+
+    def __init__(self, config: Any, form: Form) -> None:
+        super().__init__()
+        self.form = form
 
     def measure(self, slots: Float[Tensor, "B H *S"], noise: Float[Tensor, "..."]) -> None:
         """Set units of its own from the data; `noise` is what training adds to its inputs."""
+
+    def read_out(self, features: Tensor, arrange: Callable[[Tensor], Tensor]) -> Tensor:
+        """What `outward` makes of features, arranged as (B, *S) or (B, F, *S); the `reader` does not train them."""
+        y, reader = arrange(linear(self.outward, features)), self.form.reader
+        if reader is None or not (self.training and torch.is_grad_enabled() and features.requires_grad):
+            return y
+        apart = arrange(linear(self.outward, features.detach()))
+        return torch.stack([(apart if k == reader else y)[:, k] for k in range(y.shape[1])], dim=1)
 
 
 def backbone_of(config: Any, *, images: bool = False) -> type[Backbone]:
@@ -31,3 +67,18 @@ def backbone_of(config: Any, *, images: bool = False) -> type[Backbone]:
             "Modules of your own go into `nets`."
         )
     return built_by(config)
+
+
+def zero_linear(width: int, size: int) -> nn.Linear:
+    """A layer that gives 0 at the start of training."""
+    layer = nn.Linear(width, size)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """`layer(x)`, without the call of a module: that, and to look up weights by name, takes as long as a small product."""
+    weight, bias = layer._parameters.values()
+    assert weight is not None
+    return functional.linear(x, weight, bias)

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.nets.attention import Layer, positions
+from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.chunk import ChunkNet
 from neuralsde.nets.config import ChunkTransformerConfig
 
@@ -16,23 +17,13 @@ TOKENS = 4
 class ChunkTransformer(ChunkNet):
     """One token per step of the horizon; the condition is a memory of a few tokens, each made from all of it."""
 
-    def __init__(
-        self,
-        config: ChunkTransformerConfig,
-        shape: tuple[int, ...],
-        *,
-        history: int = 1,
-        condition_size: int = 0,
-        num_fields: int = 1,
-        reader: int | None = None,
-        late: int = 0,
-    ) -> None:
-        super().__init__(shape, num_fields=num_fields, reader=reader)
+    def __init__(self, config: ChunkTransformerConfig, form: Form) -> None:
+        super().__init__(config, form)
         width = config.width
         self.inward = nn.Linear(self.num_features, width)
         self.positions = positions(self.horizon, width)
         self.remember = nn.Sequential(
-            nn.Linear(max(1, condition_size), 4 * width),
+            nn.Linear(max(1, form.condition_size), 4 * width),
             nn.Mish(),
             nn.Linear(4 * width, TOKENS * width),
             nn.Unflatten(1, (TOKENS, width)),
@@ -44,11 +35,9 @@ class ChunkTransformer(ChunkNet):
         self.norm = nn.LayerNorm(width)
         self.end_at_zero(width)
 
-    def forward(
-        self, state: Float[Tensor, "B H L A"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H L A"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         memory = self.remember(self.given(state, condition))
         x = self.inward(self.sequence(state)) + self.positions
         for layer in self.layers:
             x = layer(x, memory)
-        return self.read_out(self.norm(x))
+        return self.read_out(self.norm(x), self.fields)

@@ -6,10 +6,13 @@ the context changes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.config import EncodedConfig
 from neuralsde.nets.memo import Memo
 from neuralsde.nets.mlp import MLP, Block
@@ -28,26 +31,12 @@ def perceptron(config: EncodedConfig, size: int) -> nn.Sequential:
 class EncodedMLP(MLP):
     """State, time and the encoded context in, fields out (0 at the start of training)."""
 
-    def __init__(
-        self,
-        config: EncodedConfig,
-        shape: tuple[int, ...],
-        *,
-        history: int = 1,
-        condition_size: int = 0,
-        num_fields: int = 1,
-        reader: int | None = None,
-        late: int = 0,
-    ) -> None:
-        """The last `late` entries of the condition change along a path."""
-        if condition_size <= late:
-            raise ValueError(
-                "An EncodedConfig encodes the context of a path: the data must have one. Use an MLPConfig."
-            )
-        more = {"history": history, "num_fields": num_fields, "reader": reader}
-        super().__init__(config.step, shape, condition_size=config.memory + late, **more)  # type: ignore[arg-type]
-        self.late = late
-        self.encoder = self.make_encoder(config, condition_size - late)
+    def __init__(self, config: EncodedConfig, form: Form) -> None:
+        size = form.condition_size - form.late
+        if size <= 0:
+            raise ValueError("An EncodedConfig encodes the context of paths: the data must have one. Use an MLPConfig.")
+        super().__init__(config.step, replace(form, condition_size=config.memory + form.late))
+        self.encoder = self.make_encoder(config, size)
         self._weights = list(self.encoder.parameters())
         self._known: Memo[list[tuple[Tensor, Tensor]]] = Memo()
 
@@ -68,10 +57,8 @@ class EncodedMLP(MLP):
         kept[:] = [(context, memory)]
         return memory
 
-    def forward(
-        self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         assert condition is not None
-        split = condition.shape[1] - self.late
+        split = condition.shape[1] - self.form.late
         memory = self.encode(condition[:, :split])
         return self.read(torch.cat([state.flatten(1), memory, condition[:, split:]], dim=1))

@@ -9,12 +9,14 @@ before training and saved with the weights.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.config import HISTORY_HEADS, HistoryConfig
 from neuralsde.nets.mlp import MLP
 
@@ -39,15 +41,8 @@ class Attention(nn.Module):
         super().__init__()
         self.inward = nn.Linear(token_size, config.memory)
         self.positions = nn.Parameter(nn.init.normal_(torch.empty(num_tokens, config.memory), std=0.5))
-        layer = nn.TransformerEncoderLayer(
-            config.memory,
-            HISTORY_HEADS,
-            2 * config.memory,
-            config.dropout,
-            nn.functional.silu,
-            batch_first=True,
-            norm_first=True,
-        )
+        sizes, silu = (config.memory, HISTORY_HEADS, 2 * config.memory), nn.functional.silu
+        layer = nn.TransformerEncoderLayer(*sizes, config.dropout, silu, batch_first=True, norm_first=True)
         norm = nn.LayerNorm(config.memory)
         self.layers = nn.TransformerEncoder(layer, 1, norm=norm, enable_nested_tensor=False)
 
@@ -62,30 +57,14 @@ class HistoryMLP(MLP):
     step_unit: Tensor
     age_unit: Tensor
 
-    def __init__(
-        self,
-        config: HistoryConfig,
-        shape: tuple[int, ...],
-        *,
-        history: int,
-        condition_size: int = 0,
-        num_fields: int = 1,
-        reader: int | None = None,
-        late: int = 0,
-    ) -> None:
-        if history < 2:
-            raise ValueError(
-                f"`history` must be at least 2 for a HistoryConfig: one slot holds no past. Got {history=}. Try 16."
-            )
-        super().__init__(
-            config, shape, condition_size=config.memory + condition_size, num_fields=num_fields, reader=reader
-        )
-        self.register_buffer("step_unit", torch.ones(self.shape))
-        self.register_buffer("age_unit", torch.ones(history - 1, *self.shape))
-        token_size = 3 * math.prod(self.shape)
-        self.encoder = (
-            Recurrent(config, token_size) if config.encoder == "gru" else Attention(config, token_size, history - 1)
-        )
+    def __init__(self, config: HistoryConfig, form: Form) -> None:
+        num, size = form.history - 1, 3 * math.prod(form.shape)
+        if num < 1:
+            raise ValueError(f"`history` must be at least 2 for a HistoryConfig. Got history={form.history}. Try 16.")
+        super().__init__(config, replace(form, history=1, condition_size=config.memory + form.condition_size))
+        self.register_buffer("step_unit", torch.ones(form.shape))
+        self.register_buffer("age_unit", torch.ones(num, *form.shape))
+        self.encoder = Recurrent(config, size) if config.encoder == "gru" else Attention(config, size, num)
 
     @torch.no_grad()
     def measure(self, slots: Float[Tensor, "B H *S"], noise: Float[Tensor, "..."]) -> None:
@@ -100,8 +79,6 @@ class HistoryMLP(MLP):
         parts = (state.diff(dim=1) / self.step_unit, (older - newest) / self.age_unit, newest.expand_as(older))
         return torch.cat([part.flatten(2) for part in parts], dim=2)
 
-    def forward(
-        self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         memory = self.encoder(self.tokens(state))
         return super().forward(state[:, -1:], memory if condition is None else torch.cat([memory, condition], dim=1))

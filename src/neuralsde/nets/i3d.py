@@ -10,6 +10,7 @@ Mixed_3b.b1a.bn.running_mean, logits.conv3d.bias.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -81,9 +82,8 @@ class Pool(nn.Module):
         self.kernel, self.stride = kernel, stride
 
     def forward(self, x: Float[Tensor, "B C T H W"]) -> Float[Tensor, "B C t h w"]:
-        return functional.max_pool3d(
-            functional.pad(x, same_padding(x.shape[2:], self.kernel, self.stride)), self.kernel, self.stride
-        )
+        padded = functional.pad(x, same_padding(x.shape[2:], self.kernel, self.stride))
+        return functional.max_pool3d(padded, self.kernel, self.stride)
 
 
 class Mixed(nn.Module):
@@ -101,17 +101,6 @@ class Mixed(nn.Module):
     def forward(self, x: Float[Tensor, "B C T H W"]) -> Float[Tensor, "B D T H W"]:
         branches = (self.b0(x), self.b1b(self.b1a(x)), self.b2b(self.b2a(x)), self.b3b(self.b3a(x)))
         return torch.cat(branches, dim=1)
-
-
-class Logits(nn.Module):
-    """One linear map at each place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv3d = nn.Conv3d(NUM_POOLED, NUM_CLASSES, 1)
-
-    def forward(self, x: Float[Tensor, "B C T H W"]) -> Float[Tensor, "B D T H W"]:
-        return self.conv3d(x)
 
 
 class I3D(nn.Module):
@@ -135,7 +124,7 @@ class I3D(nn.Module):
         self.names = list(stages)
         for name, stage in stages.items():
             self.add_module(name, stage)
-        self.logits = Logits()
+        self.logits = nn.Sequential(OrderedDict(conv3d=nn.Conv3d(NUM_POOLED, NUM_CLASSES, 1)))
         self.sha256: str | None = None
         """Of the weights; None while there are none but random ones."""
 

@@ -39,10 +39,8 @@ class RandomShift(nn.Module):
         num, _, height, width, _ = images.shape
         # From the default generator, as dropout: `fit` seeds it before every step
         by = torch.randint(-self.most, self.most + 1, (2, num, 1), device=images.device, generator=None)
-        rows, columns = (
-            (torch.arange(side, device=images.device) + offset).clamp(0, side - 1)
-            for side, offset in zip((height, width), by)
-        )
+        sides = zip((height, width), by)
+        rows, columns = ((torch.arange(n, device=images.device) + offset).clamp(0, n - 1) for n, offset in sides)
         place = (rows[:, :, None] * width + columns[:, None]).flatten(1)
         flat = images.flatten(2, 3)
         return flat.gather(2, place[:, None, :, None].expand(flat.shape)).view(images.shape)

@@ -10,9 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neuralsde.nets.backbone import Backbone
+from neuralsde.nets.backbone import Backbone, Condition, Form, linear, zero_linear
 from neuralsde.nets.config import MLPConfig
-from neuralsde.nets.fields import linear, read_fields, zero_linear
 
 
 def layer_norm(layer: nn.LayerNorm, x: Float[Tensor, "B W"]) -> Float[Tensor, "B W"]:
@@ -24,8 +23,7 @@ def layer_norm(layer: nn.LayerNorm, x: Float[Tensor, "B W"]) -> Float[Tensor, "B
 class Block(nn.Module):
     """x + W2 silu(W1 norm(x)): pre-norm, so that depth costs no conditioning."""
 
-    repeated: ClassVar[bool] = True
-    """Many alike in a net: compiled once for all."""
+    repeated: ClassVar[bool] = True  # many alike in a net: compiled once for all
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -42,39 +40,19 @@ class Block(nn.Module):
 class MLP(Backbone):
     """State and condition in, one field of the state's shape out, or several (0 at the start of training)."""
 
-    def __init__(
-        self,
-        config: MLPConfig,
-        shape: tuple[int, ...],
-        *,
-        history: int = 1,
-        condition_size: int = 0,
-        num_fields: int = 1,
-        reader: int | None = None,
-        late: int = 0,
-    ) -> None:
-        """`reader` is the field, of several, that reads the features without training them.
-
-        The last `late` entries of the condition change along a path: nets that keep what they made of the others need to know.
-        """
-        super().__init__()
-        self.config = config
-        self.reader = reader
-        self.shape = tuple(shape)
-        size = math.prod(self.shape)
-        self.fields = self.shape if num_fields == 1 else (num_fields, *self.shape)
-        self.inward = nn.Linear(size * history + condition_size, config.width)
+    def __init__(self, config: MLPConfig, form: Form) -> None:
+        super().__init__(config, form)
+        self.fields = form.shape if form.num_fields == 1 else (form.num_fields, *form.shape)
+        self.inward = nn.Linear(math.prod(form.shape) * form.history + form.condition_size, config.width)
         self.blocks = nn.Sequential(*(Block(config.width, config.dropout) for _ in range(config.depth)))
         self.norm = nn.LayerNorm(config.width)
         self.outward = zero_linear(config.width, math.prod(self.fields))
 
-    def forward(
-        self, state: Float[Tensor, "B H *S"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         x = state.flatten(1)
         return self.read(x if condition is None else torch.cat([x, condition], dim=1))
 
     def read(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B *F"]:
         """The fields for all inputs end to end."""
         features = layer_norm(self.norm, self.blocks(linear(self.inward, x)))
-        return read_fields(self, features, lambda y: y.reshape(len(x), *self.fields), self.reader)
+        return self.read_out(features, lambda y: y.reshape(len(x), *self.fields))

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.chunk import ChunkNet
 from neuralsde.nets.config import UNET_GROUPS, UNet1DConfig
 
@@ -29,8 +30,7 @@ def convolution(before: int, after: int) -> nn.Sequential:
 class Residual(nn.Module):
     """Two convolutions beside a short cut; what is given scales and shifts the features between them."""
 
-    repeated: ClassVar[bool] = True
-    """Many alike in a net: compiled once for all."""
+    repeated: ClassVar[bool] = True  # many alike in a net: compiled once for all
 
     def __init__(self, before: int, after: int, given: int) -> None:
         super().__init__()
@@ -58,25 +58,15 @@ class Level(nn.Module):
 class UNet1D(ChunkNet):
     """Halves the horizon from level to level and comes back, with a bridge at every level."""
 
-    def __init__(
-        self,
-        config: UNet1DConfig,
-        shape: tuple[int, ...],
-        *,
-        history: int = 1,
-        condition_size: int = 0,
-        num_fields: int = 1,
-        reader: int | None = None,
-        late: int = 0,
-    ) -> None:
-        super().__init__(shape, num_fields=num_fields, reader=reader)
+    def __init__(self, config: UNet1DConfig, form: Form) -> None:
+        super().__init__(config, form)
         widths, halvings = config.widths, len(config.widths) - 1
         if self.horizon % 2**halvings:
             raise ValueError(
                 f"The horizon must be a multiple of {2**halvings}: {len(widths)} `widths` halve it {halvings} time(s). "
                 f"Got a horizon of {self.horizon}. Use another horizon, or fewer `widths`."
             )
-        size = max(1, condition_size)
+        size = max(1, form.condition_size)
         self.embed = nn.Sequential(nn.Linear(size, 4 * EMBEDDING), nn.Mish(), nn.Linear(4 * EMBEDDING, EMBEDDING))
         given = size + EMBEDDING
         steps = list(zip((self.num_features, *widths), widths))
@@ -89,9 +79,7 @@ class UNet1D(ChunkNet):
         self.last = convolution(widths[0], widths[0])
         self.end_at_zero(widths[0])
 
-    def forward(
-        self, state: Float[Tensor, "B H L A"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H L A"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         raw = self.given(state, condition)
         given = nn.functional.mish(torch.cat([raw, self.embed(raw)], dim=1))
         x = self.sequence(state).transpose(1, 2)
@@ -104,4 +92,4 @@ class UNet1D(ChunkNet):
         x = self.middle(x, given)
         for lengthen, level in zip(self.lengthen, self.up):
             x = level(torch.cat([lengthen(x), bridges.pop()], dim=1), given)
-        return self.read_out(self.last(x).transpose(1, 2))
+        return self.read_out(self.last(x).transpose(1, 2), self.fields)

@@ -13,44 +13,27 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.nets.attention import Layer, positions
-from neuralsde.nets.backbone import Backbone
+from neuralsde.nets.backbone import Backbone, Condition, Form, zero_linear
 from neuralsde.nets.config import UViTConfig
-from neuralsde.nets.fields import read_fields, zero_linear
 
 
 class UViT(Backbone):
     """Images or latents (C, h, w) in, fields of that shape out (0 at the start of training)."""
 
     takes_target: ClassVar[bool] = True
-    """A model that generates a state gives it half-made as one more slot, the newest, and not in the condition."""
 
-    def __init__(
-        self,
-        config: UViTConfig,
-        shape: tuple[int, ...],
-        *,
-        history: int = 1,
-        condition_size: int = 0,
-        num_fields: int = 1,
-        reader: int | None = None,
-        late: int = 0,
-    ) -> None:
-        """`reader` is the field, of several, that reads the features without training them."""
-        super().__init__()
+    def __init__(self, config: UViTConfig, form: Form) -> None:
+        super().__init__(config, form)
+        shape, self.patch = form.shape, config.patch
         if len(shape) != 3:
-            raise ValueError(
-                f"A UViTConfig takes states of shape (channels, height, width). Got {tuple(shape)}. Use an MLPConfig."
-            )
-        if shape[1] % config.patch or shape[2] % config.patch:
-            raise ValueError(
-                f"`patch` must divide height and width. Got {config.patch=} for states of shape {tuple(shape)}."
-            )
-        self.shape, self.patch, self.num_fields, self.reader = tuple(shape), config.patch, num_fields, reader
-        self.grid = (shape[1] // config.patch, shape[2] // config.patch)
-        width, size, half = config.width, shape[0] * config.patch**2, config.layers // 2
-        self.inward = nn.Linear(history * size, width)
+            raise ValueError(f"A UViT takes states of shape (channels, height, width). Got {shape}. Use an MLPConfig.")
+        if shape[1] % self.patch or shape[2] % self.patch:
+            raise ValueError(f"`patch` must divide height and width. Got {self.patch} for states of shape {shape}.")
+        self.grid = (shape[1] // self.patch, shape[2] // self.patch)
+        width, size, half = config.width, shape[0] * self.patch**2, config.layers // 2
+        self.inward = nn.Linear(form.history * size, width)
         self.rows, self.columns = positions(self.grid[0], width), positions(self.grid[1], width)
-        self.remember = nn.Linear(condition_size, width) if condition_size else None
+        self.remember = nn.Linear(form.condition_size, width) if form.condition_size else None
 
         def layers(num: int) -> nn.ModuleList:
             return nn.ModuleList(Layer(width, config.heads, 0.0, causal=False) for _ in range(num))
@@ -58,7 +41,7 @@ class UViT(Backbone):
         self.down, self.middle, self.up = layers(half), layers(config.layers - 2 * half), layers(half)
         self.joins = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(half))
         self.norm = nn.LayerNorm(width)
-        self.outward = zero_linear(width, num_fields * size)
+        self.outward = zero_linear(width, form.num_fields * size)
 
     def tokens(self, state: Float[Tensor, "B H C h w"]) -> Float[Tensor, "B T K"]:
         """One token per patch, row by row: its channels over all slots."""
@@ -69,13 +52,11 @@ class UViT(Backbone):
     def image(self, y: Float[Tensor, "B T K"]) -> Float[Tensor, "B *F"]:
         """The fields of tokens: the inverse of `tokens`, field by field."""
         (rows, columns), p = self.grid, self.patch
-        cut = y.unflatten(1, (rows, columns)).unflatten(3, (self.num_fields, self.shape[0], p, p))
+        cut = y.unflatten(1, (rows, columns)).unflatten(3, (self.form.num_fields, self.form.shape[0], p, p))
         fields = cut.permute(0, 3, 4, 1, 5, 2, 6).flatten(5, 6).flatten(3, 4)
-        return fields[:, 0] if self.num_fields == 1 else fields
+        return fields[:, 0] if self.form.num_fields == 1 else fields
 
-    def forward(
-        self, state: Float[Tensor, "B H C h w"], condition: Float[Tensor, "B K"] | None = None
-    ) -> Float[Tensor, "B *F"]:
+    def forward(self, state: Float[Tensor, "B H C h w"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         x = self.inward(self.tokens(state)) + (self.rows[:, None] + self.columns[None]).flatten(0, 1)
         if self.remember is not None and condition is not None:
             x = torch.cat([self.remember(condition)[:, None], x], dim=1)
@@ -88,4 +69,4 @@ class UViT(Backbone):
         for join, layer in zip(self.joins, self.up):
             x = layer(join(torch.cat([x, kept.pop()], dim=2)))
         features = self.norm(x[:, -self.grid[0] * self.grid[1] :])
-        return read_fields(self, features, self.image, self.reader)
+        return self.read_out(features, self.image)

@@ -107,9 +107,8 @@ def field_grid(panels: Sequence[FieldPanel], *, columns: int = 2) -> Figure:
         ax.quiver(*panel.points.T, *arrows.T, color="#555555", alpha=0.55, scale=38, width=0.0022, zorder=3)
         on = panel.noise > 0.05 * top
         if on.any():
-            ax.scatter(
-                *panel.points[on].T, s=60 * panel.noise[on] / top, color="#2a9d5c", alpha=0.35, linewidth=0, zorder=4
-            )
+            size = 60 * panel.noise[on] / top
+            ax.scatter(*panel.points[on].T, s=size, color="#2a9d5c", alpha=0.35, linewidth=0, zorder=4)
         ax.set_title(f"{panel.title}: {caption(panel.paths.labels, len(panel.paths.truth))}", fontsize=10)
     for ax in axes[-1]:
         ax.set_xlabel("x")

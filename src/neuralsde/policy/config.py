@@ -31,9 +31,6 @@ class PolicyConfig:
         check_choices(self)
         for name in ("history", "horizon", "chunk"):
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
-        check(
-            self.chunk <= self.horizon,
-            f"`chunk` must not exceed `horizon`: it is part of the plan. Got {self.chunk=}, {self.horizon=}.",
-        )
+        check(self.chunk <= self.horizon, f"`chunk` must not exceed `horizon`. Got {self.chunk=}, {self.horizon=}.")
         blind = self.form != "state" or self.history == 1
         check(blind, f"form='state' sees one observation: the state itself. Got {self.history=}. Set `history=1`.")

@@ -50,9 +50,7 @@ def action_paths(demonstrations: Demonstrations, observations: Any, config: Poli
         )
     seen = torch.as_tensor(observations)
     if seen.ndim != 2 or len(seen) != len(demonstrations.actions):
-        raise ValueError(
-            f"`observations` must have one row (C,) per instant, {len(demonstrations.actions)}. Got {tuple(seen.shape)}."
-        )
+        raise ValueError(f"`observations` must be ({len(demonstrations.actions)}, C). Got {tuple(seen.shape)}.")
     _levels(demonstrations, config)
     actions = torch.from_numpy(demonstrations.actions)
     rows = demonstrations.rows_around(1, config.horizon)
@@ -218,9 +216,7 @@ class SDEPolicy:
             )
         if not np.isfinite(seen).all():
             row, k = (int(i) for i in np.argwhere(~np.isfinite(seen))[0])
-            raise ValueError(
-                f"`observations` must be finite. Got [{row}, {k}]={seen[row, k]}. Hold the last good value, or stop."
-            )
+            raise ValueError(f"`observations` must be finite. Got [{row}, {k}]={seen[row, k]}. Hold the last one.")
         keep = 1 + math.ceil((self.config.history - 1) * self.dt / self.control_dt - 1e-9)
         self.seen = [*self.seen[-keep:], seen]
         self.plan = None
@@ -313,9 +309,7 @@ class SDEPolicy:
         """The policy in a folder; `changes` are fields of its config, e.g. `chunk=4`, those of `sampler` of its sampler."""
         file = Path(path) / "policy.json"
         if not file.is_file():
-            raise ValueError(
-                f"{path} holds no policy.json: it is not a policy. Save one with SDEPolicy.save_pretrained."
-            )
+            raise ValueError(f"{path} holds no policy.json: it is no policy. Save one with SDEPolicy.save_pretrained.")
         record = json.loads(file.read_text(encoding="utf-8"))
         config = replace(from_dict(PolicyConfig, record["config"]), **changes)
         model = load(path).to(device)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,7 +43,7 @@ from neuralsde.models.build import build
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
-from neuralsde.nets.backbone import backbone_of
+from neuralsde.nets.backbone import Form, backbone_of
 from neuralsde.records import built_by, with_settings
 from neuralsde.sde.config import Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
@@ -90,12 +91,11 @@ class NeuralSDE(SequenceModel):
     @classmethod
     def default_nets(cls, config: NeuralSDEConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
         net, parts = backbone_of(config.net, images=True), config.parts
-        form: dict[str, Any] = {"history": config.history, "late": config.num_late}
-        form |= {"condition_size": context_size + config.num_late}
+        form = Form(shape, config.history, context_size + config.num_late, late=config.num_late)
         if config.shared:
             reader = parts.index("diffusion") if config.law.stochastic else None
-            form |= {"num_fields": len(parts), "reader": reader}
-        return {name: net(config.net, shape, **form) for name in cls.net_names(config)}  # type: ignore[call-arg]
+            form = replace(form, num_fields=len(parts), reader=reader)
+        return {name: net(config.net, form) for name in cls.net_names(config)}
 
     def measure(self, data: Transitions) -> Transition:
         pairs = super().measure(data)

@@ -36,9 +36,7 @@ class Times:
         if not bool(good.all()):
             row, k = (int(i) for i in (~good).nonzero()[0])
             before, after = float(times[row, k]), float(times[row, k + 1])
-            raise ValueError(
-                f"`times` must increase and be finite. Got times[{row}][{k + 1}]={after} after {before}. Sort them."
-            )
+            raise ValueError(f"`times` must increase and be finite. Got {after} after {before} in row {row}. Sort it.")
         return cls(start=times[:, :1] / unit, since=(times - times[:, :1]) / unit, gaps=gaps / unit)
 
 

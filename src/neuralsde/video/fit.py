@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.data.transitions import Transitions
+from neuralsde.data.trajectories import Trajectories, Transitions
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.data.videos.folders import folder_clips
 from neuralsde.data.videos.public import public_clips

@@ -28,25 +28,21 @@ class Demonstrations:
     ) -> Demonstrations:
         """Check and convert; without `times` instants are `dt` apart (default 1)."""
         if not isinstance(observations, Mapping):
-            raise ValueError(
-                f"`observations` must be arrays by name. Got {type(observations).__name__}. Write {{'state': observations}}."
-            )
+            raise ValueError(f"`observations` must be arrays by name: {{'state': …}}. Got {type(observations)}.")
         done = _numbers("actions", actions)
         if done.ndim != 2 or not len(done):
             raise ValueError(f"`actions` must have shape (L, A) with L >= 1. Got {done.shape}.")
         ends = np.asarray(lengths, np.int64)
         if ends.ndim != 1 or not len(ends) or ends.min() < 1 or ends.sum() != len(done):
             raise ValueError(
-                f"`lengths` must be positive and add up to the {len(done)} rows. Got {len(ends)} adding up to {ends.sum()}."
+                f"`lengths` must be positive and make {len(done)} rows. Got {len(ends)}, in all {ends.sum()}."
             )
         if not observations:
             raise ValueError("`observations` must hold at least one array. Got none.")
         seen = {name: _numbers(name, value) for name, value in observations.items()}
         for name, value in seen.items():
             if len(value) != len(done):
-                raise ValueError(
-                    f"The observation {name!r} must have one row per action, {len(done)}. Got {len(value)}."
-                )
+                raise ValueError(f"The observation {name!r} needs one row per action, {len(done)}. Got {len(value)}.")
         if times is None:
             stamps = np.concatenate([np.arange(n) for n in ends]) * (1.0 if dt is None else dt)
         else:
@@ -59,10 +55,8 @@ class Demonstrations:
         inside[first[1:] - 1] = False
         bad = inside & ~(np.diff(stamps) > 0)
         if bad.any():
-            row = int(bad.argmax())
-            raise ValueError(
-                f"`times` must increase within an episode. Got {stamps[row + 1]:g} after {stamps[row]:g} in row {row + 1}."
-            )
+            row = int(bad.argmax()) + 1
+            raise ValueError(f"`times` must increase. Got {stamps[row]:g} after {stamps[row - 1]:g} in row {row}.")
         return cls(seen, done, stamps.astype(np.float64), ends)
 
     def __len__(self) -> int:
@@ -114,7 +108,5 @@ def _numbers(name: str, value: Any) -> np.ndarray:
     bad = ~np.isfinite(array)
     if bad.any():
         place = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(
-            f"`{name}` must be finite. Got {name}{list(place)}={array[place]}. Drop that episode or mend it."
-        )
+        raise ValueError(f"`{name}` must be finite. Got {name}{list(place)}={array[place]}. Drop or mend that episode.")
     return array

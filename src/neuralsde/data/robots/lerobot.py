@@ -95,9 +95,7 @@ def _info(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{file} is not valid JSON ({error}). Copy or download it again.") from None
     version = str(info.get("codebase_version")) if isinstance(info, dict) else "nothing"
     if version.split(".")[0] not in ("v2", "v3"):
-        raise ValueError(
-            f"{file}: `codebase_version` must be v2.x or v3.x. Got {version}. Convert the dataset with LeRobot's own scripts."
-        )
+        raise ValueError(f"{file}: `codebase_version` must be v2.x or v3.x. Got {version}. LeRobot can convert it.")
     if "data_path" not in info:
         raise ValueError(f"{file} has no `data_path`. Copy or download it again.")
     return info
@@ -107,14 +105,10 @@ def _episodes(folder: Path, info: dict[str, Any]) -> list[_Episode]:
     """The episodes in order, and the file of each."""
     rows = _rows_v2(folder, info) if info["codebase_version"].startswith("v2") else _rows_v3(folder)
     try:
-        episodes = [
-            _Episode(int(row[EPISODE]), int(row["length"]), folder / info["data_path"].format(**places))
-            for row, places in rows
-        ]
+        files = [folder / info["data_path"].format(**places) for _, places in rows]
+        episodes = [_Episode(int(row[EPISODE]), int(row["length"]), file) for (row, _), file in zip(rows, files)]
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"{folder / 'meta'} does not say where the episodes are ({error!r}). Download it again."
-        ) from None
+        raise ValueError(f"{folder / 'meta'} does not say where episodes are ({error!r}). Download it again.") from None
     episodes.sort(key=lambda e: e.index)
     if not episodes:
         raise ValueError(f"{folder} holds no episodes. Record some, or look for another dataset.")

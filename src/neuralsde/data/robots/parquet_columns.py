@@ -61,18 +61,14 @@ def _pictures(cells: list[Any], where: str) -> np.ndarray:
     for k, cell in enumerate(cells):
         data = cell and cell["bytes"]
         if not data:
-            raise ValueError(
-                f"{where} has no image in row {k}, only a name of a file. Use a dataset with its images inside."
-            )
+            raise ValueError(f"{where} has no image in row {k}, only a file's name. Use a dataset with images inside.")
         try:
             image = Image.open(io.BytesIO(data))
             if image.mode not in ("RGB", "RGBA", "L", "P"):
                 raise ValueError(f"its mode is {image.mode}, not colours of 8 bits")
             images.append(np.asarray(image.convert("RGB")))
         except Exception as error:  # pillow's own errors
-            raise ValueError(
-                f"{where} has an image in row {k} that cannot be decoded ({error}). Leave it out."
-            ) from None
+            raise ValueError(f"{where} has an image in row {k} that cannot be read ({error}). Leave it out.") from None
     shapes = {image.shape for image in images}
     if len(shapes) != 1:
         raise ValueError(f"{where} must have images of one size. Got {sorted(shapes)}. Resize them, or leave it out.")

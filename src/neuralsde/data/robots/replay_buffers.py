@@ -114,9 +114,8 @@ def _rows(array: Any, spans: Sequence[tuple[int, int]]) -> np.ndarray:
 def open_npz(file: Path) -> Recording:
     """An npz file with `episode_ends` and arrays."""
     with _whole(file), zipfile.ZipFile(file) as archive:
-        entries = {
-            name.removesuffix(".npy"): _header(archive, name) for name in archive.namelist() if name[-4:] == ".npy"
-        }
+        names = [name for name in archive.namelist() if name.endswith(".npy")]
+        entries = {name.removesuffix(".npy"): _header(archive, name) for name in names}
     end = entries.pop(ENDS, None)
     if end is None:
         raise ValueError(

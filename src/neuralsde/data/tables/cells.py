@@ -48,11 +48,6 @@ class Cells:
     layout: str = ""
     """How the file was read, in words, where this was found out."""
 
-    @property
-    def num_rows(self) -> int:
-        """Rows of the file, broken ones included."""
-        return len(self.line) + len(self.broken)
-
 
 def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, decimal: str | None = None) -> Cells:
     """Read a CSV file (.csv, .tsv, .txt, also .gz) or a parquet file."""
@@ -150,9 +145,7 @@ def _rows(file: Path, text: str, separator: str) -> Iterator[tuple[int, int, lis
                 yield line + 1, reader.line_num, row
             line = reader.line_num
     except csv.Error as error:
-        raise ValueError(
-            f"{file} cannot be read after line {reader.line_num} ({error}). Look for a stray quote."
-        ) from None
+        raise ValueError(f"{file} cannot be read after line {reader.line_num} ({error}). A stray quote?") from None
 
 
 def _agreement(lines: list[str], separator: str) -> tuple[float, int]:

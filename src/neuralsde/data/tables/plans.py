@@ -35,9 +35,7 @@ def read_plan(path: str | os.PathLike[str], table: Table, *, date_format: str | 
     names = [name for name in (table.id, table.time.column) if name is not None]
     check_names(cells, [*names, *table.context])
     if cells.broken:
-        raise ValueError(
-            f"{cells.file}, line {cells.broken[0]}: another number of fields than the header has. Mend it."
-        )
+        raise ValueError(f"{cells.file}, line {cells.broken[0]}: not as many fields as the header has. Mend it.")
     if not len(cells.line):
         raise ValueError(f"{cells.file} has no rows. Add the contexts that are to come, or leave it out.")
     values = np.stack([_numbers(cells, name) for name in table.context], axis=1)
@@ -104,14 +102,11 @@ def _path(
     if stamps is None:
         return last + 1 + np.arange(len(rows)), values[rows]
     if stamps[rows[-1]] <= last:
-        raise ValueError(
-            f"{cells.file} has no row of {table.ids[path]!r} after its last observation, at {table.time.show(last)}. Add some."
-        )
+        when = table.time.show(last)
+        raise ValueError(f"{cells.file} has no row of {table.ids[path]!r} after its last one, {when}. Add some.")
     again = np.append(False, np.diff(stamps[rows]) == 0)
     differ = again & np.append(False, (np.diff(values[rows], axis=0) != 0).any(1))
     if differ.any():
         line = cells.line[rows[int(np.argmax(differ))]]
-        raise ValueError(
-            f"{cells.file}, line {line}: another context at a time of {table.ids[path]!r} that an earlier row has. Keep one."
-        )
+        raise ValueError(f"{cells.file}, line {line}: a second context of {table.ids[path]!r} at one time. Keep one.")
     return stamps[rows[~again]], values[rows[~again]]

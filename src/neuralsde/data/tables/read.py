@@ -310,24 +310,19 @@ class _Rows:
                 "(pandas.get_dummies makes a column of each word), or leave it out."
             )
         if text.any():
-            self.notes.append(
-                f"{column}: {text.sum()} cell(s) without a number, e.g. {self.example(column, text)}: missing"
-            )
+            where = self.example(column, text)
+            self.notes.append(f"{column}: {text.sum()} cell(s) without a number, e.g. {where}: missing")
         empty = np.isnan(values) & ~text & self.left
         if empty.any():
             first = self.cells.line[int(np.argmax(empty))]
             self.notes.append(f"{column}: {empty.sum()} empty cell(s), the first in line {first}: missing")
         endless = np.isinf(values)
         if endless.any():
-            self.notes.append(
-                f"{column}: {endless.sum()} infinite value(s), e.g. {self.example(column, endless)}: missing"
-            )
+            self.notes.append(f"{column}: {endless.sum()} infinite value(s), {self.example(column, endless)}: missing")
             values = np.where(endless, np.nan, values)
         if (np.abs(values) > LARGEST).any():
             where = self.example(column, np.abs(values) > LARGEST)
-            raise ValueError(
-                f"The column {column!r} must be at most {LARGEST:g} in magnitude. Got {where}. Rescale it."
-            )
+            raise ValueError(f"The column {column!r} must be at most {LARGEST:g} in size. Got {where}. Rescale it.")
         return values
 
     def note_order(self, path: np.ndarray, stamps: np.ndarray) -> None:
@@ -358,16 +353,14 @@ class _Rows:
         self.drop_places(places[~first & ~same], "same path and time as an earlier row, joined into it")
         lost = ~first & (~np.isnan(states) & (states != joined[group])).any(1)
         if lost.any():
-            self.notes.append(
-                f"{lost.sum()} row(s) differ from an earlier row of the same path and time: its values are kept"
-            )
+            self.notes.append(f"{lost.sum()} row(s) differ from an earlier one of their path and time, which is kept")
         return first, joined
 
     def report(self, unused: dict[str, str]) -> TableReport:
         """The account."""
         return TableReport(
             file=self.cells.file,
-            rows_read=self.cells.num_rows,
+            rows_read=len(self.cells.line) + len(self.cells.broken),
             rows_kept=int(self.left.sum()),
             dropped=tuple(self.dropped.values()),
             unused=unused,

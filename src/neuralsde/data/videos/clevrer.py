@@ -15,7 +15,6 @@ SITE = "http://data.csail.mit.edu/clevrer/videos"
 RANGES = {"train": (0, 10_000), "validation": (10_000, 15_000), "test": (15_000, 20_000)}
 """Numbers of the films of each part."""
 SOURCES = {part: Source(f"video_{part}.zip", f"{SITE}/{part}/video_{part}.zip") for part in RANGES}
-NUM_FRAMES = 128
 SETTINGS = FrameSettings(size=(128, 128), fit="stretch", every=5)
 CONTEXT, FUTURE = 4, 12
 
@@ -46,15 +45,11 @@ def clevrer_clips(
         raise ValueError(f"{Path(source)} holds no films of CLEVRER such as video_00000-01000/video_00000.mp4.")
     counts = Counter(clip.splits["official"] for clip in clips.values())
     whole = {part: RANGES[part][1] - RANGES[part][0] for part in parts}
-    remarks = [
-        "All films are there: " + ", ".join(f"{part} {number:,}" for part, number in whole.items()) + "."
-        if counts == whole
-        else "Not all films are there: "
-        + ", ".join(f"{part} {counts[part]:,} of {whole[part]:,}" for part in parts)
-        + "."
-    ]
+    shown = [f"{part} {number:,}" for part, number in whole.items()]
+    partly = [f"{part} {counts[part]:,} of {whole[part]:,}" for part in parts]
+    complete = counts == whole
+    remarks = [f"{'All' if complete else 'Not all'} films are there: {', '.join(shown if complete else partly)}."]
     if others:
-        remarks.append(
-            f"{len(others)} video(s) are not named as those of CLEVRER and not used: {', '.join(others[:5])}."
-        )
+        some = ", ".join(others[:5])
+        remarks.append(f"{len(others)} video(s) are not named as those of CLEVRER and not used: {some}.")
     return [clips[number] for number in sorted(clips)], remarks

@@ -57,9 +57,8 @@ def by_file(clips: list[Clip]) -> list[list[Clip]]:
 def job_key(clips: list[Clip], settings: FrameSettings, cache: dict[Path, str]) -> str:
     """Changes when the file, the parts taken from it or the settings change; times and places of files do not matter."""
     first = clips[0]
-    text = repr(
-        (file_mark(first, cache), first.fps, [(c.start, c.stop) for c in clips], sorted(settings.to_dict().items()))
-    )
+    ranges = [(c.start, c.stop) for c in clips]
+    text = repr((file_mark(first, cache), first.fps, ranges, sorted(settings.to_dict().items())))
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 

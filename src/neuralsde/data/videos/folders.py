@@ -6,15 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from neuralsde.data.videos.clips import HDF5_SUFFIXES, SUFFIXES, Clip, by_file, file_mark, find_videos
-from neuralsde.data.videos.decode import FrameSettings, Video, need_pyav
+from neuralsde.data.videos.clips import HDF5_SUFFIXES, SUFFIXES, Clip, file_mark, find_videos
 from neuralsde.data.videos.hdf5 import PARTS, find_hdf5
-from neuralsde.data.videos.jobs import decode_file, refuse_bad
-from neuralsde.data.videos.report import VideoReport
 
 
 def folder_clips(
@@ -71,33 +67,3 @@ def split_by_file(names: Sequence[str], *, seed: int = 0, validation: float = 0.
         for chosen in shuffled[len(part) : len(part) + count]:
             part[chosen] = name
     return [part.get(name, "train") for name in names]
-
-
-def read_videos(
-    source: str | os.PathLike[str] | Sequence[Clip],
-    settings: FrameSettings | None = None,
-    *,
-    on_bad: Literal["skip", "raise"] = "skip",
-) -> tuple[dict[str, Video], VideoReport]:
-    """Decode all videos into memory, by name, with the account of them; for more than memory holds, write shards.
-
-    Args:
-        source: a folder, a file, or clips.
-        settings: of the frames.
-        on_bad: leave out what cannot be used and say so in the report, or stop at the first with a ValueError.
-    """
-    need_pyav()
-    settings = settings or FrameSettings()
-    clips = list(source) if isinstance(source, Sequence) and not isinstance(source, str) else folder_clips(source)
-    records, videos = [], {}
-    for some in by_file(clips):
-        frames: list[list[np.ndarray]] = [[] for _ in some]
-        record = decode_file(some, settings, lambda i, frame, frames=frames: frames[i].append(frame))
-        refuse_bad([record], on_bad)
-        records.append(record)
-        for clip, made in zip(record.clips, frames):
-            if record.reason is None and clip.reason is None:
-                notes = (*record.notes, *clip.notes)
-                videos[clip.name] = Video(np.stack(made), np.array(clip.times), record.size, record.rate, notes)
-    name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else f"{len(clips)} clips"
-    return videos, VideoReport.of(name, records)

@@ -82,9 +82,7 @@ def refuse_bad(records: Iterable[FileRecord], on_bad: str) -> None:
         items: list[FileRecord | ClipRecord] = [record, *record.clips]
         for item in items:
             if item.reason is not None:
-                raise ValueError(
-                    f'{item.name} {item.reason}. Remove or mend it, or leave such files out with on_bad="skip".'
-                )
+                raise ValueError(f'{item.name} {item.reason}. Remove or mend it, or leave such out: on_bad="skip".')
 
 
 def decode_into(folder: Path, key: str, clips: list[Clip], settings: FrameSettings) -> FileRecord:
@@ -119,9 +117,7 @@ def decode_into(folder: Path, key: str, clips: list[Clip], settings: FrameSettin
 
 
 def _full(folder: Path, error: OSError) -> str:
-    return (
-        f"Cannot write to {folder} ({error.strerror or error}). Make room and run the same command again: it goes on."
-    )
+    return f"Cannot write to {folder} ({error.strerror or error}). Make room and run the command again: it goes on."
 
 
 def write_json(file: Path, values: Any) -> None:
@@ -142,10 +138,7 @@ def work(jobs: Iterable[str], out: IO[str]) -> None:
     print("ready", file=out, flush=True)
     for line in jobs:
         job = json.loads(line)
-        clips = [
-            Clip(name, Path(file), member, start, stop, fps=fps)
-            for name, file, member, start, stop, fps in job["clips"]
-        ]
+        clips = [Clip(name, Path(file), *part, fps=fps) for name, file, *part, fps in job["clips"]]
         try:
             decoded = decode_into(Path(job["folder"]), job["key"], clips, FrameSettings.from_dict(job["settings"]))
             answer: dict[str, Any] = {"record": asdict(decoded)}

@@ -20,7 +20,6 @@ ACTIONS = ("boxing", "handclapping", "handwaving", "jogging", "running", "walkin
 LIST = "00sequences.txt"
 SOURCES = {action: Source(f"{action}.zip", f"{SITE}/{action}.zip") for action in ACTIONS}
 LIST_SOURCE = Source(LIST, f"{SITE}/{LIST}")
-NUM_FILES = 599
 MISSING = "person13_handclapping_d3"
 """Listed as missing by the authors."""
 SETTINGS = FrameSettings(size=(64, 64), fit="stretch", grey=True)
@@ -47,13 +46,10 @@ def read_sequences(file: str | os.PathLike[str]) -> dict[str, tuple[tuple[int, i
         if not re.match(r"person\d\d_", line):
             continue
         match = LINE.fullmatch(line)
-        ranges = (
-            [] if match is None else [part.split("-") for part in re.sub(r"\s", "", match[2] or "").split(",") if part]
-        )
+        listed = re.sub(r"\s", "", match[2] or "") if match else ""
+        ranges = [part.split("-") for part in listed.split(",") if part]
         if match is None or not all(len(r) == 2 and 0 < int(r[0]) <= int(r[1]) for r in ranges):
-            raise ValueError(
-                f"{file}, line {number} is not of the form `person01_boxing_d1 frames 1-95, 96-185`: {line!r}."
-            )
+            raise ValueError(f"{file}, line {number} is not like `person01_boxing_d1 frames 1-95, 96-185`: {line!r}.")
         sequences[match[1]] = tuple((int(first) - 1, int(last)) for first, last in ranges)
     if not sequences:
         raise ValueError(f"{file} lists no sequences. It must be the list of the authors, {SITE}/{LIST}.")
@@ -86,18 +82,13 @@ def kth_clips(source: str | os.PathLike[str], actions: tuple[str, ...] = ACTIONS
     for name in sorted(found):
         file, match = found[name]
         person = int(match[2])
-        splits = {way: _part(parts, person) for way, parts in WAYS.items()}
+        splits = {
+            way: next((part for part, persons in parts.items() if person in persons), "") for way, parts in WAYS.items()
+        }
         for k, (start, stop) in enumerate(sequences[name], start=1):
-            clips.append(
-                Clip(
-                    f"{name}/{k}", file.file, file.member, start, stop, match[3].lower(), f"person{person:02d}", splits
-                )
-            )
+            known = (match[3].lower(), f"person{person:02d}", splits)
+            clips.append(Clip(f"{name}/{k}", file.file, file.member, start, stop, *known))
     return clips, _remarks(sequences, set(found), actions, others)
-
-
-def _part(parts: dict[str, tuple[int, ...]], person: int) -> str:
-    return next((part for part, persons in parts.items() if person in persons), "")
 
 
 def _remarks(

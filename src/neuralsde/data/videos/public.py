@@ -59,7 +59,5 @@ def write_public(
         for file in [*lists, *(known.SOURCES[part] for part in only or known.SOURCES)]:
             fetch(file, place)
     clips, remarks, usual = public_clips(name, place, only, published=source is None)
-    more: dict[str, Any] = {"remarks": remarks, "progress": progress}
-    return write_shards(
-        clips, output, usual.changed(**frames), on_bad=on_bad, num_workers=num_workers, source=str(place), **more
-    )
+    more: dict[str, Any] = {"on_bad": on_bad, "num_workers": num_workers, "remarks": remarks, "progress": progress}
+    return write_shards(clips, output, usual.changed(**frames), source=str(place), **more)

@@ -171,9 +171,8 @@ class _Run:
         todo = self.todo()
         missing, bad = set(todo), dict[int, FileRecord]()
         pending: list[tuple[FileRecord, list[Path]]] = []
-        bar = tqdm(
-            total=len(self.jobs), initial=len(self.jobs) - len(todo), unit="file", desc="decode", disable=not progress
-        )
+        total = len(self.jobs)
+        bar = tqdm(total=total, initial=total - len(todo), unit="file", desc="decode", disable=not progress)
         with bar, closing(decode_jobs([self.jobs[k] for k in todo], self.parts, self.settings, num_workers)) as done:
             while len(self.records) + len(pending) < len(self.jobs):
                 k = len(self.records) + len(pending)
@@ -217,9 +216,7 @@ class _Run:
         except OSError as error:
             part.unlink(missing_ok=True)
             text = error.strerror or error
-            raise RunError(
-                f"Cannot write {name} ({text}). Make room and run the same command again: it goes on."
-            ) from None
+            raise RunError(f"Cannot write {name} ({text}). Make room and run the command again: it goes on.") from None
         for file in files:
             file.unlink()
         for key in keys:
@@ -235,9 +232,8 @@ class _Run:
         if not report.num_videos:
             raise ValueError(f"No video can be used. {report}".replace("\n-", ";").replace("\n", ";"))
         by_name = {clip.name: clip for clip in self.clips}
-        made = [
-            clip for record in self.records if record.reason is None for clip in record.clips if clip.reason is None
-        ]
+        usable = (record for record in self.records if record.reason is None)
+        made = [clip for record in usable for clip in record.clips if clip.reason is None]
         videos = [
             {
                 "name": clip.name,

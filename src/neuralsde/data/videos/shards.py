@@ -55,12 +55,9 @@ class VideoShards:
             raise ValueError(f"{place / INDEX} does not fit its shards. {AGAIN}")
         if settings is not None and settings.to_dict() != index["settings"]:
             has, asked = index["settings"], settings.to_dict()
-            text = ", ".join(
-                f"{name} is {has[name]}, asked for is {asked[name]}" for name in asked if has[name] != asked[name]
-            )
-            raise ValueError(
-                f"{place} holds frames of other settings: {text}. Name another folder, or delete this one."
-            )
+            other = [name for name in asked if has[name] != asked[name]]
+            text = ", ".join(f"{name} is {has[name]}, asked for is {asked[name]}" for name in other)
+            raise ValueError(f"{place} holds frames of other settings: {text}. Name another folder or delete it.")
         return cls(place, index)
 
     def __len__(self) -> int:
@@ -131,11 +128,10 @@ class VideoShards:
         """All clips of `length` frames, each `step` after the last, that begin every `stride` frames of a video."""
         if min(length, stride, step) < 1:
             raise ValueError(f"`length`, `stride` and `step` must be at least 1. Got {length}, {stride}, {step}.")
-        counts = np.maximum(0, (self.lengths - (length - 1) * step - 1) // stride + 1)
+        span = (length - 1) * step + 1
+        counts = np.maximum(0, (self.lengths - span) // stride + 1)
         if not counts.any():
-            raise ValueError(
-                f"No video has {(length - 1) * step + 1} frames: the longest has {self.lengths.max()}. Ask for shorter clips."
-            )
+            raise ValueError(f"No video has {span} frames: the longest has {self.lengths.max()}. Ask for fewer.")
         videos = np.repeat(np.arange(len(self)), counts)
         starts = (np.arange(len(videos)) - np.repeat(counts.cumsum() - counts, counts)) * stride
         return Windows(self, videos, starts, length, step)
@@ -187,21 +183,15 @@ def _read_index(folder: Path) -> dict[str, Any]:
     file = folder / INDEX
     if not file.exists():
         if (folder / UNFINISHED).exists():
-            raise ValueError(
-                f"{folder} is not finished. Run the command that wrote it again: it goes on where it stopped."
-            )
-        raise ValueError(
-            f"{folder} holds no shards of videos: there is no {INDEX}. Write them with nsde data or write_shards."
-        )
+            raise ValueError(f"{folder} is not finished. Run the command that wrote it again: it goes on.")
+        raise ValueError(f"{folder} holds no shards of videos, no {INDEX}. Write them (nsde data, or write_shards).")
     try:
         index = json.loads(file.read_text(encoding="utf-8"))
         version = index["version"]
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{file} is damaged. {AGAIN}") from None
     if version != VERSION:
-        raise ValueError(
-            f"{folder} was written by another version of neuralsde (form {version}, not {VERSION}). {AGAIN}"
-        )
+        raise ValueError(f"{folder} was written by another neuralsde (form {version}, not {VERSION}). {AGAIN}")
     return index
 
 
@@ -216,7 +206,6 @@ def _check_array(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> No
         raise ValueError(f"{file} is missing. Copy the whole folder, or delete it and write it again.") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{file} is damaged ({error}). {AGAIN}") from None
-    if got != shape or kind != dtype or file.stat().st_size != size:
-        raise ValueError(
-            f"{file} must hold {dtype} of shape {shape}. Got {kind}, {got}, {file.stat().st_size:,} bytes. {AGAIN}"
-        )
+    length = file.stat().st_size
+    if got != shape or kind != dtype or length != size:
+        raise ValueError(f"{file} must hold {dtype} of shape {shape}. Got {kind}, {got}, {length:,} bytes. {AGAIN}")

@@ -17,7 +17,6 @@ SITE = "http://www.wisdom.weizmann.ac.il/~vision/VideoAnalysis/Demos/SpaceTimeAc
 ACTIONS = ("bend", "jack", "jump", "pjump", "run", "side", "skip", "walk", "wave1", "wave2")
 PERSONS = ("daria", "denis", "eli", "ido", "ira", "lena", "lyova", "moshe", "shahar")
 SOURCES = {action: Source(f"{action}.zip", f"{SITE}/{action}.zip") for action in ACTIONS}
-NUM_FILES = 93
 SETTINGS = FrameSettings(size=(64, 64), fit="stretch", grey=True)
 CONTEXT, FUTURE = 4, 16
 SPLIT = {"train": PERSONS[:6], "validation": PERSONS[6:7], "test": PERSONS[7:]}
@@ -47,20 +46,17 @@ def weizmann_clips(source: str | os.PathLike[str], actions: tuple[str, ...] = AC
         part = next(part for part, persons in SPLIT.items() if person in persons)
         if action in actions:
             stem = name[: -len(".avi")].lower()
-            clips.setdefault(
-                stem, Clip(stem, file.file, file.member, label=action, group=person, splits={"person": part})
-            )
+            splits = {"person": part}
+            clips.setdefault(stem, Clip(stem, file.file, file.member, label=action, group=person, splits=splits))
     if not clips:
         raise ValueError(f"{Path(source)} holds no films of Weizmann such as bend/daria_bend.avi.")
     films = {(clip.group, clip.label) for clip in clips.values()}
     absent = [f"{person}_{action}" for action in actions for person in PERSONS if (person, action) not in films]
-    remarks = [
-        f"All persons and actions are there, in {len(clips)} files."
-        if not absent
-        else f"{len(absent)} of {len(PERSONS) * len(actions)} are not there: {', '.join(absent[:5])}{', …' if absent[5:] else ''}."
-    ]
+    remarks = [f"All persons and actions are there, in {len(clips)} files."]
+    if absent:
+        some = ", ".join(absent[:5]) + (", …" if absent[5:] else "")
+        remarks = [f"{len(absent)} of {len(PERSONS) * len(actions)} are not there: {some}."]
     if others:
-        remarks.append(
-            f"{len(others)} video(s) are not named as those of Weizmann and not used: {', '.join(others[:5])}."
-        )
+        some = ", ".join(others[:5])
+        remarks.append(f"{len(others)} video(s) are not named as those of Weizmann and not used: {some}.")
     return [clips[name] for name in sorted(clips)], remarks
