@@ -21,7 +21,7 @@ from neuralsde.cli.options import given, in_flags, refuse, short_help
 from neuralsde.cli.sample import Sample
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES, summaries
-from neuralsde.records import RunError, load_yaml, to_dict
+from neuralsde.records import RunError, check, load_yaml, to_dict
 
 OVERVIEW = """\
 usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
@@ -48,7 +48,6 @@ class List:
     """List the recipes."""
 
     def run(self) -> None:
-        """Print one line per recipe."""
         for name, summary in summaries().items():
             print(f"{name:26} {summary}")
 
@@ -81,22 +80,14 @@ class Compare:
     """Push-T: episodes, if not as many as the recipes say."""
 
     def run(self) -> None:
-        """Run what is missing and print the table."""
         if self.task != "pusht":
             refuse(given(self, {"data", "num_episodes"}), "this is for `nsde compare pusht`.")
         from neuralsde.experiments.compare import compare_methods
 
-        table = compare_methods(
-            self.task,
-            self.output,
-            only=self.only,
-            num_seeds=self.num_seeds,
-            num_workers=self.num_workers,
-            fresh=self.fresh,
-            settings={} if self.num_episodes is None else {"num_episodes": self.num_episodes},
-            local={} if self.data is None else {"data": str(self.data)},
-        )
-        print(table)
+        options = {name: getattr(self, name) for name in ("only", "num_seeds", "num_workers", "fresh")}
+        settings = {} if self.num_episodes is None else {"num_episodes": self.num_episodes}
+        local = {} if self.data is None else {"data": str(self.data)}
+        print(compare_methods(self.task, self.output, settings=settings, local=local, **options))
 
 
 @dataclass(frozen=True)
@@ -113,11 +104,9 @@ class Plot:
     """Image file; default paths.png in the run folder."""
 
     def run(self) -> None:
-        """Draw and save."""
         from neuralsde.experiments.run import plot_run
 
-        if self.num_paths < 1:
-            raise ValueError(f"`--num-paths` must be at least 1. Got {self.num_paths}.")
+        check(self.num_paths >= 1, f"`--num-paths` must be at least 1. Got {self.num_paths}.")
         refuse_videos(self.run_dir)
         output = self.output or self.run_dir / "paths.png"
         plot_run(self.run_dir, num_paths=self.num_paths, seed=self.seed).savefig(output)
@@ -147,22 +136,16 @@ def _train(arguments: list[str]) -> None:
     elif arguments and arguments[0] in RECIPES:
         experiment, rest = RECIPES[arguments[0]](), arguments[1:]
     elif arguments and arguments[0] in ("-h", "--help"):
-        print(
-            f"usage: nsde train RECIPE [options]   or   nsde train --config run/config.yaml [options]\n\nrecipes: {names}\n"
-        )
+        print("usage: nsde train RECIPE [options]   or   nsde train --config run/config.yaml [options]\n")
+        print(f"recipes: {names}\n")
         print("`nsde train RECIPE --help` lists the options; `nsde list` says what the recipes are.")
         return
     else:
         given = arguments[0] if arguments else "nothing"
         raise ValueError(f"`nsde train` takes a recipe or --config FILE. Got {given}. Recipes: {names}.")
 
-    args = tyro.cli(
-        Train,
-        default=Train(experiment, Path("runs") / experiment.name),
-        args=rest,
-        prog="nsde train",
-        config=(tyro.conf.AvoidSubcommands,),
-    )
+    usual = Train(experiment, Path("runs") / experiment.name)
+    args = tyro.cli(Train, default=usual, args=rest, prog="nsde train", config=(tyro.conf.AvoidSubcommands,))
     if args.dry_run:
         print(yaml.safe_dump(to_dict(args.experiment), sort_keys=False), end="")
         return
@@ -199,8 +182,7 @@ def _dispatch(arguments: list[str]) -> None:
     if name == "train":
         _train(rest)
         return
-    if name not in COMMANDS:
-        raise ValueError(f"There is no command {name!r}. Commands: {', '.join([*COMMANDS, 'train'])}.")
+    check(name in COMMANDS, f"There is no command {name!r}. Commands: {', '.join([*COMMANDS, 'train'])}.")
     command = COMMANDS[name]
     if hasattr(command, "SHORT") and {"-h", "--help"} & set(rest):
         command = short_help(command, command.SHORT)

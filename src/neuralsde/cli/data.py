@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional
 
 from neuralsde.cli.options import given
-from neuralsde.cli.video_data import VideoOptions, write_videos
+from neuralsde.records import check
+from neuralsde.video.config import Decoding
 
 if TYPE_CHECKING:
     import numpy as np
 
     from neuralsde.data.robots.demonstrations import Demonstrations
+    from neuralsde.data.videos.shards import VideoShards
 
 EPISODES, ROWS = 206, 25_650
 """Of the published demonstrations of Push-T."""
@@ -25,6 +27,22 @@ WIDTHS = {"action": 2, "state": 5, "agent_pos": 2, "environment_state": 16}
 """Numbers per row."""
 LEROBOT = {"agent_pos": "observation.state", "environment_state": "observation.environment_state"}
 """Columns of LeRobot's versions, by what they are called here: `state` is kept for agent and block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoOptions(Decoding):
+    """Videos: how they are read; what is absent is as is usual for the data set."""
+
+    every: int | None = None
+    """Take every so many-th frame; absent: 1, CLEVRER 5."""
+    min_frames: int | None = None
+    """Leave out videos with fewer frames; absent: 2."""
+    only: tuple[str, ...] = ()
+    """Some actions of KTH or Weizmann, some parts (train, validation, test) of CLEVRER; absent: all."""
+    fps: float | None = None
+    """Frames per second of HDF5, which has no times."""
+    seed: int = 0
+    """Of the split of a folder of your own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,21 +63,18 @@ class Data:
     videos: tyro.conf.OmitArgPrefixes[VideoOptions] = field(default_factory=VideoOptions)
 
     def run(self) -> None:
-        """Get, check, write, describe."""
         if self.task == "pusht":
             self._pusht(self.output or Path("data/pusht.npz"))
             return
-        write_videos(self.task, self.source, self.output or Path("data") / self.task, self.videos)
+        _write_videos(self.task, self.source, self.output or Path("data") / self.task, self.videos)
 
     def _pusht(self, output: Path) -> None:
         from neuralsde.data.download import SOURCES, fetch
         from neuralsde.files import writable_folder
 
         flags = given(self.videos)
-        if flags:
-            raise ValueError(f"{', '.join(flags)} is for videos, not for pusht.")
-        if output.suffix != ".npz":
-            raise ValueError(f"`--output` must end in .npz. Got {output}.")
+        check(not flags, f"{', '.join(flags)} is for videos, not for pusht.")
+        check(output.suffix == ".npz", f"`--output` must end in .npz. Got {output}.")
         writable_folder(output.parent)
         place = self.source or fetch(SOURCES[self.task], output.parent)
         try:
@@ -85,8 +100,7 @@ def _read(place: Path) -> Demonstrations:
         names = {ours: theirs for ours, theirs in LEROBOT.items() if theirs in there}
     else:
         names = {name: name for name in ("state", "keypoint", "agent_pos", "environment_state") if name in there}
-        if not names:
-            raise ValueError(f"{place} must hold `state`, the agent's and the block's pose. It has {', '.join(there)}.")
+        check(bool(names), f"{place} must hold `state`, the agent's and the block's pose. It has {', '.join(there)}.")
     data = read_demonstrations(place, observations=list(names.values()))
     return replace(data, observations={ours: data.observations[theirs] for ours, theirs in names.items()})
 
@@ -95,14 +109,12 @@ def _check(data: Demonstrations, published: bool) -> list[str]:
     """Refuse what is not Push-T, and what was published otherwise; say what else is odd."""
     for name, value in {"action": data.actions, **data.observations}.items():
         if name in WIDTHS and value.shape[1:] != (WIDTHS[name],):
-            raise ValueError(
-                f"Push-T has {WIDTHS[name]} numbers in every row of `{name}`. Got shape {value.shape}: this is something else."
-            )
+            wanted = f"Push-T has {WIDTHS[name]} numbers in every row of `{name}`"
+            raise ValueError(f"{wanted}. Got shape {value.shape}: this is something else.")
     notes = []
     if (len(data), len(data.actions)) != (EPISODES, ROWS):
         text = f"the published data has {EPISODES} episodes and {ROWS:,} rows, this has {len(data)} and {len(data.actions):,}"
-        if published:
-            raise ValueError(f"The download is not the data that was published: {text}.")
+        check(not published, f"The download is not the data that was published: {text}.")
         notes.append(f"Not the published demonstrations: {text}.")
     if "state" not in data.observations:
         notes.append(
@@ -112,11 +124,9 @@ def _check(data: Demonstrations, published: bool) -> list[str]:
         )
     elif not notes:
         same = _digest(data) == DIGEST
-        notes.append(
-            "The numbers are those that our results come from."
-            if same
-            else "The numbers differ from those that our results come from, in action, state or the ends of episodes."
-        )
+        source = "those that our results come from"
+        differ = f"The numbers differ from {source}, in action, state or the ends of episodes."
+        notes.append(f"The numbers are {source}." if same else differ)
     return notes
 
 
@@ -159,3 +169,58 @@ def _ranges(value: np.ndarray) -> str:
     """Smallest and largest value of each column, or of all where they are many."""
     columns = value.T if value.ndim == 2 and value.shape[1] <= 5 else [value]
     return "  ".join(f"{column.min():.4g} … {column.max():.4g}" for column in columns)
+
+
+# Videos
+
+
+def _write_videos(task: str, source: Path | None, output: Path, options: VideoOptions) -> None:
+    from neuralsde.data.videos.decode import FrameSettings
+    from neuralsde.data.videos.folders import folder_clips
+    from neuralsde.data.videos.public import MODULES, write_public
+    from neuralsde.data.videos.sharding import write_shards
+    from neuralsde.files import writable_folder
+
+    frames: dict[str, Any] = {name: getattr(options, name) for name in ("size", "fit", "colour", "every", "min_frames")}
+    more: dict[str, Any] = {"on_bad": options.on_bad, "num_workers": options.num_workers, "progress": True}
+    if options.fps is not None and task != "videos":
+        raise ValueError(f"--fps is for `nsde data videos` on HDF5: {task} has true times.")
+    writable_folder(output)
+    context, future = 1, 0
+    if task != "videos":
+        shards = write_public(task, output, source=source, only=options.only, **more, **frames)
+        context, future = MODULES[task].CONTEXT, MODULES[task].FUTURE
+    else:
+        if source is None:
+            raise ValueError("Name the folder with your videos: nsde data videos --from FOLDER.")
+        check(not options.only, "--only is for kth, clevrer and weizmann. Name a folder that holds only what you want.")
+        clips = folder_clips(source, seed=options.seed, fps=options.fps)
+        shards = write_shards(clips, output, FrameSettings().changed(**frames), source=str(source), **more)
+    settings = shards.settings
+    lines = [str(shards.report), *_parts(shards), *_short(shards, context, future)]
+    shape = "×".join(map(str, settings.shape))
+    lines.append(f"Wrote {output}: {shards.num_frames:,} frames of {shape} ({settings.fit}), every {settings.every}.")
+    print("\n".join(lines))
+
+
+def _parts(shards: VideoShards) -> list[str]:
+    """A line for each way of splitting."""
+    lines = []
+    for way in shards.ways:
+        parts = shards.parts(way)
+        texts = []
+        for part in dict.fromkeys(parts):
+            lengths = [n for n, own in zip(shards.lengths, parts) if own == part]
+            texts.append(f"{part or 'no part'} {len(lengths)} videos, {sum(lengths):,} frames")
+        lines.append(f"  split {way!r}: {'; '.join(texts)}")
+    return lines
+
+
+def _short(shards: VideoShards, context: int, future: int) -> list[str]:
+    """What is too short for the clips that are usual for the data set."""
+    length = context + future
+    short = [name for name, n in zip(shards.names, shards.lengths) if n < length]
+    if not short:
+        return []
+    shown = f"{', '.join(short[:5])}{', …' if short[5:] else ''}"
+    return [f"- {len(short)} of {len(shards)} videos are shorter than a clip of {context} + {future} frames: {shown}"]

@@ -17,25 +17,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions:
-    """How a table is read, where it differs from the record that `nsde fit` left beside the model."""
+class Columns:
+    """How a table is read."""
 
     id: str | None = None
     """Column with the series id."""
     time: str | None = None
-    """Column of the time stamps."""
+    """Column of the time stamps: numbers, ISO dates or durations."""
     columns: tuple[str, ...] = ()
-    """Columns of the features, in the order of the training."""
+    """Columns of the features."""
     context: tuple[str, ...] = ()
-    """Columns of the covariates, in the order of the training."""
+    """Columns of the covariates."""
     time_unit: Literal["us", "ms", "s", "min", "h", "d"] | None = None
     """Unit of dates and durations."""
     date_format: str | None = None
-    """Format of dates that are not ISO, as for strptime."""
+    """Format of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M"."""
     separator: str | None = None
     """Column separator of the CSV (detected if not given)."""
     decimal: Literal[".", ","] | None = None
     """Decimal separator of the CSV (detected if not given)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(Columns):
+    """Where a table is read otherwise than the record that `nsde fit` left beside the model says; features and covariates are
+    named in the order of the training."""
+
     ids: tuple[str, ...] = ()
     """Only these series."""
 
@@ -93,7 +100,6 @@ class Forecast(TableOptions):
     """Image file of a fan chart of the first series."""
 
     def run(self) -> None:
-        """Forecast and write."""
         from neuralsde.forecast.tables import forecast_table
 
         model, table = self.open(self.model, self.data)

@@ -13,6 +13,8 @@ from typing import Any
 
 import tyro
 
+from neuralsde.records import check
+
 
 def given(options: Any, names: Collection[str] | None = None, usual: Any = None) -> list[str]:
     """The flags of those fields of a dataclass (of these `names`, or all) that are not as they are by default, or in `usual`."""
@@ -32,8 +34,7 @@ def given(options: Any, names: Collection[str] | None = None, usual: Any = None)
 
 def refuse(flags: list[str], why: str) -> None:
     """Say that these flags mean nothing here."""
-    if flags:
-        raise ValueError(f"{', '.join(flags)}: {why}")
+    check(not flags, f"{', '.join(flags)}: {why}")
 
 
 def keywords(function: Callable[..., Any], options: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from neuralsde.data.describe import Description
 from neuralsde.data.tables.read import Table
 from neuralsde.forecast.futures import Forecasts
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import to_dict
+from neuralsde.records import flat, to_dict
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.training.run_folder import losses
 
@@ -43,24 +43,16 @@ def score_table(scores: dict[str, Any]) -> str:
         "",
         f"{'':24}" + "".join(f"{name.replace('_', ' '):>20}" for name in laws),
     ]
-    rows = {
-        "NLL per observation": [scores["nll"], *(None for _ in scores["references"])],
-        "CRPS": [law["crps"] for law in laws.values()],
-        "energy score": [law["energy_score"] for law in laws.values()],
-        "RMSE of the mean": [law["rmse"] for law in laws.values()],
-    }
-    for level in scores["coverage"]:
-        rows[f"coverage of {100 * float(level):g} %"] = [law["coverage"][level] for law in laws.values()]
-    for level in scores["width"]:
-        rows[f"width of {100 * float(level):g} %"] = [law["width"][level] for law in laws.values()]
+    rows = {"NLL per observation": [scores["nll"], *(None for _ in scores["references"])]}
+    for name, key in (("CRPS", "crps"), ("energy score", "energy_score"), ("RMSE of the mean", "rmse")):
+        rows[name] = [law[key] for law in laws.values()]
+    for key in ("coverage", "width"):
+        for level in scores[key]:
+            rows[f"{key} of {100 * float(level):g} %"] = [law[key][level] for law in laws.values()]
     rows["skill of the model"] = [None, *(law["skill"] for law in scores["references"].values())]
     lines += [f"{name:24}" + "".join(f"{show_score(value):>20}" for value in values) for name, values in rows.items()]
-    lines += [
-        "",
-        "CRPS, energy score, RMSE and widths are in standard deviations of the data. By feature, in its units:",
-        "",
-    ]
-    lines += [f"{'':24}{'CRPS':>20}{'RMSE':>20}"]
+    units = "CRPS, energy score, RMSE and widths are in standard deviations of the data. By feature, in its units:"
+    lines += ["", units, "", f"{'':24}{'CRPS':>20}{'RMSE':>20}"]
     features = zip(scores["features"], scores["crps_by_feature"], scores["rmse_by_feature"])
     lines += [f"{name[:23]:24}{show_score(a):>20}{show_score(b):>20}" for name, a, b in features]
     return "\n".join([*lines, "", *verdict(scores)])
@@ -117,8 +109,6 @@ def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path) ->
 
 def _fan(made: Forecasts, table: Table, b: int, title: str) -> Fan:
     """One forecast with a past as long as its horizon, or of ten observations."""
-    import numpy as np
-
     from neuralsde.plots.paths import Fan
 
     data = table.data
@@ -222,31 +212,17 @@ def _time(table: Table) -> str:
 
 def _settings(model: SequenceModel) -> str:
     """The settings that are not the defaults."""
-    own, default = _flat(to_dict(model.config)), _flat(to_dict(NeuralSDEConfig()))
+    own, default = (flat(to_dict(config)) for config in (model.config, NeuralSDEConfig()))
     changed = {"lag": model.lag, **{k: v for k, v in own.items() if v != default.get(k)}}
-    words = ", ".join(f"{k} = {v}" for k, v in changed.items() if v is not None)
+    words = ", ".join(f"{k} = {v}" for k, v in changed.items() if v is not None and not k.endswith("kind"))
     return f"the default settings, but {words}" if words else "the default settings"
-
-
-def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names, as options of the command line have them."""
-    parts = [
-        _flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v} for k, v in record.items() if k != "kind"
-    ]
-    return {k: v for part in parts for k, v in part.items()}
 
 
 def _scores(held_out: HeldOut | None) -> list[str]:
     if held_out is None:
         return ["Nothing was held out: how good the model is was not measured."]
-    return [
-        *held_out.lines(),
-        "```",
-        held_out.forecasts,
-        "```",
-        "",
-        *(f"![{name}]({name})" for name in held_out.figures),
-    ]
+    figures = [f"![{name}]({name})" for name in held_out.figures]
+    return [*held_out.lines(), "```", held_out.forecasts, "```", "", *figures]
 
 
 def _commands(folder: Path, table: Table) -> list[str]:

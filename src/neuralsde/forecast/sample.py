@@ -21,7 +21,7 @@ from neuralsde.data.tables.time_axis import TimeAxis
 from neuralsde.forecast.futures import futures
 from neuralsde.forecast.table_model import AnyModel, TableModel
 from neuralsde.models.config import Sampling
-from neuralsde.records import with_settings
+from neuralsde.records import check, with_settings
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,8 @@ def sample_table(
 def _check(output: str | os.PathLike[str] | None, stop: float, num_times: int) -> None:
     if output is not None and Path(output).suffix not in (".npz", ".csv"):
         raise ValueError(f"`output` must end in .npz or .csv. Got {output}.")
-    if not 0 < stop < math.inf:
-        raise ValueError(f"`stop` must be positive and finite, in the units of the time stamps. Got {stop}.")
-    if num_times < 2:
-        raise ValueError(f"`num_times` must be at least 2. Got {num_times}.")
+    check(0 < stop < math.inf, f"`stop` must be positive and finite, in the units of the time stamps. Got {stop}.")
+    check(num_times >= 2, f"`num_times` must be at least 2. Got {num_times}.")
 
 
 def _sampler(usual: Sampling, substeps: int | None, pull: float | None) -> Sampling:

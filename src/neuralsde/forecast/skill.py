@@ -19,18 +19,9 @@ from torch import Tensor
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import Forecasts, forecasts
 from neuralsde.forecast.references import climatology, random_walk
-from neuralsde.metrics.forecast import (
-    coverage_ci,
-    crps,
-    energy_score,
-    interval_coverage,
-    interval_width,
-    mean_ci,
-    pit,
-    pit_histogram,
-)
+from neuralsde.metrics import forecast as metrics
+from neuralsde.metrics.forecast import mean_ci
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.sde.config import Sampler
 
 LEVELS = (0.5, 0.8, 0.95)
 """Central intervals that are reported."""
@@ -49,31 +40,15 @@ def evaluate_forecasts(
     data: Trajectories,
     *,
     horizon: float,
-    num_times: int = 20,
-    num_paths: int = 200,
-    origins_per_path: int = 1,
-    sampler: Sampler | None = None,
-    seed: int = 0,
-    batch_size: int = 32,
-    hold_context: bool = False,
     reference: Trajectories | None = None,
+    seed: int = 0,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Scores of a model on paths that it was not trained on, as plain numbers; `forecasts` has the arguments.
+    """Scores of a model on paths that it was not trained on, as plain numbers; `options` are those of `forecasts`.
 
     `reference` gives other paths to the references than the evaluated ones.
     """
-    made = forecasts(
-        model,
-        data,
-        horizon=horizon,
-        num_times=num_times,
-        num_paths=num_paths,
-        origins_per_path=origins_per_path,
-        sampler=sampler,
-        seed=seed,
-        batch_size=batch_size,
-        hold_context=hold_context,
-    )
+    made = forecasts(model, data, horizon=horizon, seed=seed, **options)
     return {"nll": negative_log_likelihood(model, data)} | score_forecasts(made, data, reference=reference, seed=seed)
 
 
@@ -188,9 +163,9 @@ class _Scorer:
 
     def scores(self, samples: Float[Tensor, "B N T *S"]) -> tuple[dict[str, Any], Float[Tensor, "B T D"]]:
         """Scores of one law, and the scaled CRPS of every entry."""
-        raw = self.each(lambda x, y, mask: crps(x, y, mask=mask), samples)
+        raw = self.each(lambda x, y, mask: metrics.crps(x, y, mask=mask), samples)
         scaled = raw / self.unit
-        energy = self.each(lambda x, y, mask: energy_score(x, y, mask=mask), samples, self.unit)
+        energy = self.each(lambda x, y, mask: metrics.energy_score(x, y, mask=mask), samples, self.unit)
         error = self.each(lambda x, y, mask: (x.mean(0) - y).square().where(mask, torch.nan), samples)
         out: dict[str, Any] = {
             "crps": self.mean(scaled),
@@ -205,21 +180,23 @@ class _Scorer:
             "width": {},
         }
         for level in LEVELS:
-            width = self.each(lambda x, y, mask, level=level: interval_width(x, level).where(mask, torch.nan), samples)
+            width = self.each(
+                lambda x, y, mask, level=level: metrics.interval_width(x, level).where(mask, torch.nan), samples
+            )
             out["coverage"][f"{level:g}"] = self.coverage(samples, level)
             out["width"][f"{level:g}"] = self.mean(width / self.unit)
         return out, scaled
 
     def coverage(self, samples: Tensor, level: float) -> dict[str, Any]:
-        covered = self.each(lambda x, y, mask: interval_coverage(x, y, level, mask=mask), samples)
-        return coverage_ci(covered, level, self.groups)
+        covered = self.each(lambda x, y, mask: metrics.interval_coverage(x, y, level, mask=mask), samples)
+        return metrics.coverage_ci(covered, level, self.groups)
 
     def calibration(self, samples: Float[Tensor, "B N T *S"], rng: torch.Generator) -> dict[str, Any]:
         """The curve of coverage and the PIT histogram."""
-        places = self.each(lambda x, y, mask: pit(x, y, rng=rng, mask=mask), samples)
+        places = self.each(lambda x, y, mask: metrics.pit(x, y, rng=rng, mask=mask), samples)
         return {
             "reliability": [{"level": level} | self.coverage(samples, level) for level in RELIABILITY],
-            "pit": pit_histogram(places, groups=self.groups),
+            "pit": metrics.pit_histogram(places, groups=self.groups),
         }
 
 

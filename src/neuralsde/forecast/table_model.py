@@ -11,6 +11,7 @@ from typing import Any, Union
 
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import Series
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import load
 from neuralsde.models.sequence import SequenceModel
 
@@ -18,6 +19,8 @@ DEFAULT_STEPS = 20
 """Training steps in a horizon that was not asked for."""
 ENOUGH_FORECASTS = 100
 """Forecasts that are scored, where it was not said how many."""
+NOTED = ("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal")
+"""Arguments of `read_table` that the record of a table holds."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +46,19 @@ class TableModel:
         self,
         table: Table | str | os.PathLike[str],
         *,
-        id: str | None = None,
-        time: str | None = None,
-        columns: Sequence[str] = (),
-        context: Sequence[str] = (),
-        time_unit: str | None = None,
-        date_format: str | None = None,
-        separator: str | None = None,
-        decimal: str | None = None,
         ids: Sequence[str] = (),
+        **reading: Any,
     ) -> Table:
-        """A table in the form that the model was trained on; arguments replace what the record says, `ids` chooses paths."""
+        """A table in the form that the model was trained on; `ids` chooses paths.
+
+        `reading` are arguments of `read_table` that replace what the record says.
+        """
         if not isinstance(table, Table):
-            told: dict[str, Any] = {"id": id, "time": time, "columns": columns, "context": context}
-            told |= {"time_unit": time_unit, "date_format": date_format, "separator": separator, "decimal": decimal}
-            options = {name: value or (self.series and getattr(self.series, name)) for name, value in told.items()}
+            noted = {} if self.series is None else {name: getattr(self.series, name) for name in NOTED}
+            options = noted | {name: value for name, value in reading.items() if value}
             table = read_table(table, **{name: value for name, value in options.items() if value})
             if self.series is not None:
-                _check_time(table, self.series, told=time_unit is not None)
+                _check_time(table, self.series, told=reading.get("time_unit") is not None)
         wanted = (math.prod(self.model.scale.shape), self.model.scale.context_size)
         if (len(table.columns), len(table.context)) != wanted:
             raise ValueError(
@@ -87,6 +85,12 @@ def _check_time(table: Table, series: Series, *, told: bool) -> None:
         f"The model was trained on {words.get(series.time_kind, 'numbers')} as time. Got {table.time.kind} in "
         f"{table.time.column!r} of {table.report.file}. {remedy}, or name another column with `time`."
     )
+
+
+def usual_scoring(model: SequenceModel, data: Trajectories) -> dict[str, Any]:
+    """Options of `forecasts` for scores, where nothing else was said."""
+    horizon = min(DEFAULT_STEPS * model.scale.step, 0.5 * float(data.durations.max()))
+    return {"horizon": horizon, "origins_per_path": math.ceil(ENOUGH_FORECASTS / len(data)), "hold_context": True}
 
 
 def _only(table: Table, ids: Sequence[str]) -> Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from neuralsde.files import writable_folder
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
 from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
-from neuralsde.forecast.table_model import DEFAULT_STEPS, ENOUGH_FORECASTS, AnyModel, TableModel
+from neuralsde.forecast.table_model import DEFAULT_STEPS, AnyModel, TableModel, usual_scoring
 from neuralsde.metrics.forecast import quantiles as quantiles_of
 from neuralsde.training.run_folder import provenance, write_results
 
@@ -132,16 +131,9 @@ def evaluate_table(
     trained = TableModel.load(model)
     table = trained.read(table)
     data, own = table.data, trained.model
-    made = forecasts(
-        own,
-        data,
-        horizon=min(DEFAULT_STEPS * own.scale.step, 0.5 * float(data.durations.max())) if horizon is None else horizon,
-        num_times=num_times,
-        num_paths=num_paths,
-        origins_per_path=math.ceil(ENOUGH_FORECASTS / len(data)) if origins_per_path is None else origins_per_path,
-        seed=seed,
-        hold_context=True,
-    )
+    told = {"horizon": horizon, "origins_per_path": origins_per_path}
+    options = usual_scoring(own, data) | {name: value for name, value in told.items() if value is not None}
+    made = forecasts(own, data, num_times=num_times, num_paths=num_paths, seed=seed, **options)
     values = {"nll": negative_log_likelihood(own, data)} | score_forecasts(made, data, seed=seed)
     caution = "" if trained.series is None else _caution(table, trained.series)
     if output is None:

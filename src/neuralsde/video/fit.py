@@ -21,7 +21,7 @@ from neuralsde.files import writable_folder
 from neuralsde.models.build import build
 from neuralsde.models.scale import Scale
 from neuralsde.nets.config import ConvConfig, UViTConfig
-from neuralsde.records import check, load_yaml, save_yaml, to_dict
+from neuralsde.records import check, flat, load_yaml, save_yaml, to_dict
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.sde.laws.refined import of_another_length
 from neuralsde.training.config import TrainConfig
@@ -195,7 +195,7 @@ def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, train
 
 def _check_same(before: VideoPlan, plan: VideoPlan, folder: Path) -> None:
     """A run that is resumed must be the same."""
-    old, new = _flat(to_dict(before)), _flat(to_dict(plan))
+    old, new = flat(to_dict(before)), flat(to_dict(plan))
     free = {f"{part}.{name}" for part in ("train", "autoencoder_train") for name in FREE - {"seed"}} | {"data"}
     for name in new:
         if name not in free and old.get(name) != new[name]:
@@ -260,11 +260,6 @@ def _check_even(videos: clips.Split, step: float) -> None:
             f"`refine` needs an even frame rate. Got frames {float(gaps.min()):.3g} to {float(gaps.max()):.3g} s apart. Leave it "
             "out, or choose `fps` so that all are about as far apart."
         )
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    parts = [_flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v} for k, v in values.items()]
-    return {k: v for part in parts for k, v in part.items()}
 
 
 def _announcement(videos: clips.Split, plan: VideoPlan) -> list[str]:

@@ -25,8 +25,9 @@ from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.data.videos.report import BadVideo
 from neuralsde.files import replacing
 from neuralsde.models.build import load
+from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.sde.config import Sampler
+from neuralsde.records import check
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.clips import NEAR, Clip
 from neuralsde.video.files import write_video
@@ -137,7 +138,7 @@ class VideoModel:
         fps: float | None = None,
         num_paths: int = 4,
         at: float | None = None,
-        sampler: Sampler | None = None,
+        sampler: Sampling | None = None,
         seed: int = 0,
     ) -> Futures:
         """Draw what may follow a clip.
@@ -242,8 +243,7 @@ def save_video_model(
     channels, height, width = autoencoder.scale.shape
     whole = VideoModel(model, autoencoder, settings or FrameSettings(size=(height, width), grey=channels == 1))
     wrong = _unfit(whole)
-    if wrong:
-        raise ValueError(f"These do not belong together: {wrong}.")
+    check(not wrong, f"These do not belong together: {wrong}.")
     place = Path(folder)
     (place / RECORD).unlink(missing_ok=True)  # written last: where it stands, all is there
     for part, where in ((model, place), (autoencoder, place / AUTOENCODER)):
@@ -273,8 +273,7 @@ def load_video_model(folder: str | os.PathLike[str]) -> VideoModel:
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"{place / RECORD} is damaged ({error}). Save the model again.") from None
     wrong = _unfit(whole) or ("fps or context are others than the model's" if differs else "")
-    if wrong:
-        raise ValueError(f"{place / RECORD} does not fit its models: {wrong}. Save the model again.")
+    check(not wrong, f"{place / RECORD} does not fit its models: {wrong}. Save the model again.")
     return whole
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.records import check
+
 SHOWN = 128
 """Pixels that a frame has at least; smaller ones are enlarged by whole numbers."""
 IN_STRIP = 96
@@ -62,8 +64,7 @@ def strip(rows: Mapping[str, Sequence[np.ndarray]], captions: Sequence[str], num
 def film(panels: Mapping[str, np.ndarray], num_given: int = 0, per_row: int = PER_ROW) -> np.ndarray:
     """Frames (T, height, width, 3) of clips (T, C, H, W) side by side, each below its name."""
     lengths = {len(clip) for clip in panels.values()}
-    if len(lengths) != 1:
-        raise ValueError(f"Clips side by side must be equally long. Got {lengths or 'none'} frames.")
+    check(len(lengths) == 1, f"Clips side by side must be equally long. Got {lengths or 'none'} frames.")
     clips = {name: np.stack([_enlarged(frame, SHOWN) for frame in clip]) for name, clip in panels.items()}
     num, height, width = next(iter(clips.values())).shape[:3]
     columns = min(per_row, len(clips))

@@ -19,6 +19,7 @@ import numpy as np
 
 from neuralsde.experiments.collisions.camera import CORNERS, OUTWARD, on_ground, outside
 from neuralsde.experiments.collisions.config import MOST_OBJECTS
+from neuralsde.records import check
 
 SHAPES = ("sphere", "cube", "cylinder")
 COLOURS = ("gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow")
@@ -261,8 +262,7 @@ def simulate(
     numbers, stamps = _checked_seeds(seeds), _checked_times(times)
     if not 1 <= num_objects[0] <= num_objects[1] <= MOST_OBJECTS:
         raise ValueError(f"`num_objects` must be (least, most), from 1 to {MOST_OBJECTS}. Got {num_objects}.")
-    if num_workers < 1:
-        raise ValueError(f"`num_workers` must be at least 1. Got {num_workers}.")
+    check(num_workers >= 1, f"`num_workers` must be at least 1. Got {num_workers}.")
     one = partial(_one_scene, times=stamps, num_objects=num_objects)
     if num_workers == 1 or len(numbers) < 2:
         found = [one(seed) for seed in numbers]

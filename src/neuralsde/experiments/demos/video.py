@@ -14,6 +14,7 @@ from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.collisions.physics import simulate
 from neuralsde.experiments.demos.page import image, page
 from neuralsde.files import writable_folder
+from neuralsde.records import check
 from neuralsde.training.run_folder import provenance, write_results
 from neuralsde.video.clips import Clip
 from neuralsde.video.files import write_video
@@ -60,8 +61,7 @@ def run_demo(video: VideoModel, output: Path, *, num_paths: int = 4, seed: int =
         raise ValueError(
             f"The demonstration films square frames in colour. This model takes {video.settings.shape}: use nsde sample."
         )
-    if num_paths < 1:
-        raise ValueError(f"`--num-paths` must be at least 1. Got {num_paths}.")
+    check(num_paths >= 1, f"`--num-paths` must be at least 1. Got {num_paths}.")
     folder = writable_folder(output)
     now, last = (video.context - 1) * video.step, (video.context - 1 + FUTURE) * video.step
     scene, hit = collision(seed, now + video.step, 0.5 * (now + last))

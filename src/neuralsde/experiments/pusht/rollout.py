@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind, PushT, coverage, observe
 from neuralsde.metrics.imitation import SUCCESS
+from neuralsde.records import check
 
 _NOISE, _PUSH = 1, 2  # streams of an episode: default_rng([seed, stream])
 _NUM_DIRECTIONS = 16
@@ -58,8 +59,7 @@ class Conditions:
         for name in ("noise", "delay", "push"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ValueError(f"`{name}` must be >= 0. Got {getattr(self, name)}.")
-        if self.delay != int(self.delay):
-            raise ValueError(f"`delay` must be a whole number of control steps. Got {self.delay}.")
+        check(self.delay == int(self.delay), f"`delay` must be a whole number of control steps. Got {self.delay}.")
         if not (math.isfinite(self.seconds) and self.num_steps >= 1):
             raise ValueError(
                 f"`seconds` must hold at least one control step. Got {self.seconds:g} at {self.control_hz:g} Hz."

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from neuralsde.metrics.imitation import SUCCESS
+from neuralsde.records import check
 
 SIZE = 512
 """Side of the plane; actions are in [0, SIZE]."""
@@ -78,8 +79,7 @@ def observe(states: np.ndarray, kind: ObservationKind) -> np.ndarray:
     and the corners of the T. "near": also how far each corner is off its place in the goal, fine where that is little (the
     last percent of coverage is a matter of pixels). "image": agent x, y and the pixels, 0 to 255, row by row.
     """
-    if kind not in OBSERVATION_SIZE:
-        raise ValueError(f"`kind` must be one of {', '.join(OBSERVATION_SIZE)}. Got {kind!r}.")
+    check(kind in OBSERVATION_SIZE, f"`kind` must be one of {', '.join(OBSERVATION_SIZE)}. Got {kind!r}.")
     states = _checked(states)
     if kind == "pose":
         seen = np.concatenate([states[:, :4], np.cos(states[:, 4:]), np.sin(states[:, 4:])], axis=1)

@@ -23,6 +23,7 @@ from neuralsde.experiments.collisions.clips import VERSION, split_clips
 from neuralsde.experiments.collisions.config import Split
 from neuralsde.experiments.video_config import ClipsConfig
 from neuralsde.files import replacing, writable_folder
+from neuralsde.records import check
 from neuralsde.video.predict import device
 
 CACHE = "NEURALSDE_CACHE"
@@ -133,6 +134,5 @@ def _places(config: ClipsConfig, part: Split, num: int | None) -> list[tuple[Win
         if part in shards.parts(config.way) or len(folders) == 1:  # a single one says itself what it lacks
             windows = shards.select(part, way=config.way).windows(config.length, config.stride)
             found += [(windows, k) for k in range(len(windows))]
-    if not found:
-        raise ValueError(f"None of {config.source} has clips for {part}.")
+    check(bool(found), f"None of {config.source} has clips for {part}.")
     return found if num is None or num >= len(found) else [found[k * len(found) // num] for k in range(num)]

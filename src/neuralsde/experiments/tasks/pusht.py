@@ -28,7 +28,7 @@ from neuralsde.metrics.imitation import summary
 from neuralsde.models.saving import read_model
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.controller import SDEPolicy, action_paths
-from neuralsde.records import RunError
+from neuralsde.records import RunError, check
 
 DT = 0.1
 """Time between the instants of the demonstrations."""
@@ -95,8 +95,7 @@ class PushTTask(Task[PushTConfig]):
             raise ValueError(f"{file} does not exist. `nsde data pusht` makes it; --task.data names another place.")
         demos = _read(str(file))
         if num is not None:
-            if num > len(demos):
-                raise ValueError(f"There are {len(demos)} demonstrations. Got num_demonstrations={num}.")
+            check(num <= len(demos), f"There are {len(demos)} demonstrations. Got num_demonstrations={num}.")
             demos = demos.take(range(num))
         if not self.config.mirror:
             return demos
