@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from neuralsde.data.robots.demonstrations import Demonstrations
     from neuralsde.data.videos.shards import VideoShards
 
-EPISODES, ROWS = 206, 25_650
-"""Of the published demonstrations of Push-T."""
+EPISODES, ROWS = 206, 25_650  # of the published demonstrations of Push-T
 DIGEST = "a8e508a9dcd2e9948f7b448927a117bf14935a8fe42e3ff7135c4bdcc7118ae0"
 """SHA-256 over action, state (float32) and episode_ends (int64) of the copy that our results come from."""
-WIDTHS = {"action": 2, "state": 5, "agent_pos": 2, "environment_state": 16}
-"""Numbers per row."""
+WIDTHS = {"action": 2, "state": 5, "agent_pos": 2, "environment_state": 16}  # numbers per row
 LEROBOT = {"agent_pos": "observation.state", "environment_state": "observation.environment_state"}
 """Columns of LeRobot's versions, by what they are called here: `state` is kept for agent and block."""
 

@@ -22,8 +22,7 @@ from neuralsde.records import check, to_dict
 if TYPE_CHECKING:
     from neuralsde.experiments.pusht.rollout import Episode, Rollout
 
-FORECASTS = {"horizon", "num_times", "origins_per_path", "output", *OF_TABLES}
-"""Options of tables alone."""
+FORECASTS = {"horizon", "num_times", "origins_per_path", "output", *OF_TABLES}  # options of tables alone
 FILMS, PICTURES = (".gif", ".mp4"), (".png", ".pdf", ".svg")
 NEEDS = {".gif": ("PIL", "video"), ".mp4": ("av", "video")} | dict.fromkeys(PICTURES, ("matplotlib", "plots"))
 """The module that writes a kind of file, and the extra it comes with."""

@@ -57,8 +57,7 @@ class TableOptions(Columns):
         return model, table
 
 
-OF_TABLES = {field.name for field in dataclasses.fields(TableOptions)}
-"""Options that need --data."""
+OF_TABLES = {field.name for field in dataclasses.fields(TableOptions)}  # options that need --data
 
 
 def refuse_videos(folder: Path) -> None:

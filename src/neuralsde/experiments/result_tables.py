@@ -16,8 +16,7 @@ from neuralsde.metrics.imitation import wilson
 
 WORLDS = [variant.name for variant in ROBUSTNESS]
 ABSENT = "not measured"
-MANY = 3
-"""Training seeds from which on intervals are over them."""
+MANY = 3  # training seeds from which on intervals are over them
 Row = Mapping[str, Any]
 
 
@@ -216,8 +215,7 @@ def _milliseconds(timed: Mapping[str, Any], device: str) -> str:
 
 # Video
 
-FIGURES = {"psnr": 2, "ssim": 4, "motion_distance": 2}
-"""Scores of predicted frames and their digits."""
+FIGURES = {"psnr": 2, "ssim": 4, "motion_distance": 2}  # scores of predicted frames and their digits
 HEAD = "PSNR, dB | SSIM | distance of motion"
 WAYS = {
     "sampled": "drawn at those times",

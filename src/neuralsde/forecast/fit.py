@@ -30,8 +30,7 @@ from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import provenance, write_results
 
-MODEL = NeuralSDEConfig(law=Moments())
-"""The default model of a table: tables have wide and uneven gaps."""
+MODEL = NeuralSDEConfig(law=Moments())  # the default model of a table: tables have wide and uneven gaps
 PASSES, MIN_STEPS = 100, 200
 """How often each transition is seen where it was not said how long to train, and the fewest steps."""
 

@@ -22,8 +22,7 @@ from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.records import check
 
-SAME = 1e-6
-"""Share of a training step by which stamps that mean the same time may differ."""
+SAME = 1e-6  # share of a training step by which stamps that mean the same time may differ
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,9 @@ from torch import Tensor
 
 from neuralsde.data.trajectories import Trajectories
 
-POOL = 4_000
-"""States or increments that are drawn from."""
-FEW = 10
-"""States or increments that are enough to draw from."""
-MAX_LEADS = 20
-"""Leads for which increments are collected; others take the nearest, scaled by the square root of time."""
+POOL = 4_000  # states or increments that are drawn from
+FEW = 10  # states or increments that are enough to draw from
+MAX_LEADS = 20  # leads for which increments are collected; others take the nearest, scaled by the square root of time
 
 
 def random_walk(

@@ -22,13 +22,11 @@ from neuralsde.training.run_folder import losses
 if TYPE_CHECKING:
     from neuralsde.plots.paths import Fan
 
-MAX_FANS, MAX_ROWS = 3, 6
-"""Forecasts and features in a fan chart."""
+MAX_FANS, MAX_ROWS = 3, 6  # forecasts and features in a fan chart
 
 FEWEST = 3
 """Paths from which on intervals are shown: with two, a 95 % interval is 9 standard deviations wide to each side."""
-ENOUGH = 0.1
-"""Half of the interval of a coverage from which on it says little."""
+ENOUGH = 0.1  # half of the interval of a coverage from which on it says little
 
 
 def score_table(scores: dict[str, Any]) -> str:

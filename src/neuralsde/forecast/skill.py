@@ -23,16 +23,12 @@ from neuralsde.metrics import forecast as metrics
 from neuralsde.metrics.forecast import mean_ci
 from neuralsde.models.sequence import SequenceModel
 
-LEVELS = (0.5, 0.8, 0.95)
-"""Central intervals that are reported."""
+LEVELS = (0.5, 0.8, 0.95)  # central intervals that are reported
 RELIABILITY = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Levels of the curve of nominal against observed coverage."""
-NUM_LEADS = 10
-"""Parts of the horizon by which scores are reported."""
-MAX_FEATURES = 64
-"""Features up to which each is reported."""
-MAX_ELEMENTS = 2**23
-"""Numbers that are scored at once (64 MiB in double precision)."""
+NUM_LEADS = 10  # parts of the horizon by which scores are reported
+MAX_FEATURES = 64  # features up to which each is reported
+MAX_ELEMENTS = 2**23  # numbers that are scored at once (64 MiB in double precision)
 
 
 def evaluate_forecasts(

@@ -15,10 +15,8 @@ from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import load
 from neuralsde.models.sequence import SequenceModel
 
-DEFAULT_STEPS = 20
-"""Training steps in a horizon that was not asked for."""
-ENOUGH_FORECASTS = 100
-"""Forecasts that are scored, where it was not said how many."""
+DEFAULT_STEPS = 20  # training steps in a horizon that was not asked for
+ENOUGH_FORECASTS = 100  # forecasts that are scored, where it was not said how many
 NOTED = ("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal")
 """Arguments of `read_table` that the record of a table holds."""
 

@@ -27,14 +27,11 @@ from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 from neuralsde.video.config import AutoencoderConfig
 
-BATCH = 512
-"""Frames at once in `encode` and `decode` on a GPU."""
+BATCH = 512  # frames at once in `encode` and `decode` on a GPU
 CACHED = 2**16
 """Pixels at once on a CPU, 16 frames of 64 × 64: what layers pass on stays in its cache, and frames take two thirds of the time."""
-UNITS_FROM = 4_096
-"""Frames by which the units of latents are set, or up to twice as many."""
-FADE = 0.1
-"""Change of a pixel, of 1, from which on little is kept of what the decoder missed there before."""
+UNITS_FROM = 4_096  # frames by which the units of latents are set, or up to twice as many
+FADE = 0.1  # change of a pixel, of 1, from which on little is kept of what the decoder missed there before
 
 
 class Autoencoder(SequenceModel):

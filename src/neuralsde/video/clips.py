@@ -23,14 +23,10 @@ from neuralsde.records import check
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.predict import encode_clips, shown
 
-NEAR = 0.25
-"""How far a frame may be from its time, in steps: as far as in training."""
-AT_ONCE = 512
-"""Frames that are encoded at once."""
-PIECE = 256
-"""Frames that are changed alike, at most, in a copy."""
-MOST_COPIED = 2**33
-"""Bytes of all copies."""
+NEAR = 0.25  # how far a frame may be from its time, in steps: as far as in training
+AT_ONCE = 512  # frames that are encoded at once
+PIECE = 256  # frames that are changed alike, at most, in a copy
+MOST_COPIED = 2**33  # bytes of all copies
 MOST_BYTES = {False: 2**30, True: 2**32}
 """Memory for the frames that an autoencoder learns from, without and with a GPU."""
 

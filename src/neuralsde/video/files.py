@@ -12,8 +12,7 @@ import numpy as np
 from neuralsde.files import replacing
 from neuralsde.records import check
 
-FASTEST = 100.0
-"""Frames per second at which a film can be played."""
+FASTEST = 100.0  # frames per second at which a film can be played
 
 
 def write_video(frames: Any, path: str | os.PathLike[str], *, fps: float = 10.0) -> Path:

@@ -38,8 +38,7 @@ FREE = {"seed", "cpu", "progress", "log_every", "checkpoint_every", "keep", "tra
 """Settings of the training that videos take; the others are chosen here."""
 PASSES, MIN_STEPS = 100, 300
 """How often each frame is seen where it was not said how long to train, and the fewest steps."""
-NUM_VALIDATION = 512
-"""Transitions of the validation loss."""
+NUM_VALIDATION = 512  # transitions of the validation loss
 TAEF2 = "taef2:"
 
 

@@ -36,10 +36,8 @@ from neuralsde.video.predict import device, predict
 
 FORMAT = 1
 RECORD, AUTOENCODER = "video.json", "autoencoder"
-WIDEST = 1.5
-"""Time between two frames that are blended where none is near, in steps."""
-SUFFIXES = (".mp4", ".gif", ".png", ".npz")
-"""Of files with futures."""
+WIDEST = 1.5  # time between two frames that are blended where none is near, in steps
+SUFFIXES = (".mp4", ".gif", ".png", ".npz")  # of files with futures
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,12 +13,10 @@ import numpy as np
 
 from neuralsde.records import check
 
-SHOWN = 128
-"""Pixels that a frame has at least; smaller ones are enlarged by whole numbers."""
+SHOWN = 128  # pixels that a frame has at least; smaller ones are enlarged by whole numbers
 IN_STRIP = 96
 GAP, BORDER, CAPTION = 6, 3, 20
-PER_ROW = 6
-"""Panels of a film side by side."""
+PER_ROW = 6  # panels of a film side by side
 GIVEN, INK = (236, 130, 30), (40, 40, 40)
 
 

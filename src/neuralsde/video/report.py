@@ -24,13 +24,10 @@ from neuralsde.video.pictures import film_in_true_time, save_picture, strip_over
 from neuralsde.video.predict import ClipBatch
 from neuralsde.video.predict import draw as draw_latents
 
-NUM_CLIPS, FUTURE = 64, 12
-"""Clips that are scored at most, and frames of each that are predicted at most."""
+NUM_CLIPS, FUTURE = 64, 12  # clips that are scored at most, and frames of each that are predicted at most
 AT_ONCE = 16
-NUM_PATHS = 2
-"""Futures that are drawn of each clip; the first is scored."""
-NUM_SHOWN = 3
-"""Clips in the pictures."""
+NUM_PATHS = 2  # futures that are drawn of each clip; the first is scored
+NUM_SHOWN = 3  # clips in the pictures
 NAMES = {"": "model", "copy: ": "copy of the last frame", "decoder: ": "decoder, at best"}
 
 
@@ -40,8 +37,7 @@ class Scored:
 
     values: dict[str, Any]
     clips: list[Clip]
-    futures: Tensor | None
-    """(clips, paths, frames, C, H, W) bytes; only of those that are shown."""
+    futures: Tensor | None  # (clips, paths, frames, C, H, W) bytes; only of those that are shown
     why_not: str = ""
 
     def lines(self) -> list[str]:

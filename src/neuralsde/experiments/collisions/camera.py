@@ -10,13 +10,10 @@ import math
 
 import numpy as np
 
-ELEVATION = math.radians(38.0)
-"""Of the camera, above the plane."""
-DISTANCE = 8.5
-"""From the camera to where it looks."""
+ELEVATION = math.radians(38.0)  # of the camera, above the plane
+DISTANCE = 8.5  # from the camera to where it looks
 TARGET = np.array([0.0, 0.35, 0.0])
-HALF_WIDTH = math.tan(math.radians(16.0))
-"""Of the image, at unit distance."""
+HALF_WIDTH = math.tan(math.radians(16.0))  # of the image, at unit distance
 RIGHT = np.array([1.0, 0.0, 0.0])
 UP = np.array([0.0, math.sin(ELEVATION), math.cos(ELEVATION)])
 FORWARD = np.array([0.0, math.cos(ELEVATION), -math.sin(ELEVATION)])

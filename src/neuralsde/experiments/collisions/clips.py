@@ -27,16 +27,11 @@ class Clips:
     """B clips of T frames, of scenes with at most N objects."""
 
     frames: UInt8[Tensor, "B T 3 H W"]
-    states: Float[Tensor, "B T N 6"]
-    """x, y, angle and their rates; zero where an object is not there."""
-    kinds: Int[Tensor, "B N 3"]
-    """Places in SHAPES, COLOURS and MATERIALS."""
-    mask: Bool[Tensor, "B T N"]
-    """Where an object is there, in view or close by."""
-    times: np.ndarray
-    """(T,) seconds."""
-    contacts: np.ndarray
-    """(K,) of dtype CONTACT: collisions up to the last frame; `scene` is the row."""
+    states: Float[Tensor, "B T N 6"]  # x, y, angle and their rates; zero where an object is not there
+    kinds: Int[Tensor, "B N 3"]  # places in SHAPES, COLOURS and MATERIALS
+    mask: Bool[Tensor, "B T N"]  # where an object is there, in view or close by
+    times: np.ndarray  # (T,) seconds
+    contacts: np.ndarray  # (K,) of dtype CONTACT: collisions up to the last frame; `scene` is the row
 
 
 def clips(

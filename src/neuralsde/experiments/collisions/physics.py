@@ -26,25 +26,17 @@ COLOURS = ("gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow")
 MATERIALS = ("rubber", "metal")
 MOTION = ("x", "y", "angle", "vx", "vy", "spin")
 """What changes of an object; lengths in units of the plane, angles in radians, per second."""
-RADIUS = 0.4
-"""Of spheres and cylinders, and of the circle round a cube's outline."""
+RADIUS = 0.4  # of spheres and cylinders, and of the circle round a cube's outline
 HALF_SIDE = RADIUS / math.sqrt(2)
-HEIGHTS = (2 * RADIUS, 2 * HALF_SIDE, 1.6 * RADIUS)
-"""Of sphere, cube and cylinder."""
+HEIGHTS = (2 * RADIUS, 2 * HALF_SIDE, 1.6 * RADIUS)  # of sphere, cube and cylinder
 DENSITIES = (1.0, 1.5)
-FRICTIONS = (0.08, 0.05)
-"""With the plane, of rubber and metal."""
-RESTITUTIONS = (0.65, 0.9)
-"""Of two bodies of rubber and two of metal; of one of each, the geometric mean."""
-CONTACT_FRICTION = 0.2
-"""Between bodies."""
+FRICTIONS = (0.08, 0.05)  # with the plane, of rubber and metal
+RESTITUTIONS = (0.65, 0.9)  # of two bodies of rubber and two of metal; of one of each, the geometric mean
+CONTACT_FRICTION = 0.2  # between bodies
 GRAVITY = 9.81
-TICKS = 512
-"""Per second; frames of 5/128 s, CLEVRER's, fall on them."""
-DURATION = 5.0
-"""Seconds in which a scene has things to show."""
-BEFORE = 1.0
-"""Seconds for which a scene has been running at time 0."""
+TICKS = 512  # per second; frames of 5/128 s, CLEVRER's, fall on them
+DURATION = 5.0  # seconds in which a scene has things to show
+BEFORE = 1.0  # seconds for which a scene has been running at time 0
 MARGIN = 1.0
 """Beyond the view, from where objects come: their shadows are not seen there. Half as far again, they are gone."""
 _QUANTUM = 2.0**-30
@@ -68,8 +60,7 @@ class Thing:
     angle: float = 0.0
     velocity: tuple[float, float] = (0.0, 0.0)
     spin: float = 0.0
-    entry: float = 0.0
-    """Time at which it is put there."""
+    entry: float = 0.0  # time at which it is put there
 
     @property
     def mass(self) -> float:
@@ -92,16 +83,11 @@ class Thing:
 class Scenes:
     """S scenes at T times, of at most N objects."""
 
-    times: np.ndarray
-    """(T,) seconds."""
-    states: np.ndarray
-    """(S, T, N, 6) float32, `MOTION`; zero where an object is not there."""
-    kinds: np.ndarray
-    """(S, N, 3) int64: shape, colour, material."""
-    mask: np.ndarray
-    """(S, T, N) bool: the object is there, in view or close by."""
-    contacts: np.ndarray
-    """(K,) of dtype CONTACT, in order of scene and time."""
+    times: np.ndarray  # (T,) seconds
+    states: np.ndarray  # (S, T, N, 6) float32, `MOTION`; zero where an object is not there
+    kinds: np.ndarray  # (S, N, 3) int64: shape, colour, material
+    mask: np.ndarray  # (S, T, N) bool: the object is there, in view or close by
+    contacts: np.ndarray  # (K,) of dtype CONTACT, in order of scene and time
 
 
 def draw_scene(seed: int, num_objects: tuple[int, int] = (2, 5)) -> list[Thing]:

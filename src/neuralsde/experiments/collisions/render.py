@@ -30,17 +30,12 @@ PALETTE = (
     *((129, 74, 25), (129, 38, 192), (41, 208, 208), (255, 238, 51)),
 )
 """As in CLEVR, in the order of COLOURS."""
-WINDOW = 0.31
-"""Side of the window in which an object is drawn, in units of the image."""
-GROUND = 0.4
-"""Brightness of the ground, in linear light."""
-KEY = np.array([-0.72, -0.32, 0.8])
-"""Towards the light that casts shadows: to the left, in front and above."""
-FILL = np.array([0.8, -0.5, 0.6])
-"""Towards a weaker light without shadows."""
+WINDOW = 0.31  # side of the window in which an object is drawn, in units of the image
+GROUND = 0.4  # brightness of the ground, in linear light
+KEY = np.array([-0.72, -0.32, 0.8])  # towards the light that casts shadows: to the left, in front and above
+FILL = np.array([0.8, -0.5, 0.6])  # towards a weaker light without shadows
 AMBIENT, KEY_LIGHT, FILL_LIGHT = 0.38, 0.95, 0.22
-MEMORY, CPU_MEMORY = 2e9, 16e6
-"""Bytes in use at a time; on a CPU, a cache must hold them."""
+MEMORY, CPU_MEMORY = 2e9, 16e6  # bytes in use at a time; on a CPU, a cache must hold them
 _FAR = 1e3
 
 

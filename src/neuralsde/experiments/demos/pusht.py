@@ -18,10 +18,8 @@ from neuralsde.metrics.imitation import ranges, summary
 from neuralsde.plots.pusht import push_grid
 from neuralsde.training.run_folder import provenance, write_results
 
-FIRST_SEED = 200_000
-"""Of the episodes; those of reported numbers are others."""
-NUM_SHOWN = 4
-"""Episodes in the picture."""
+FIRST_SEED = 200_000  # of the episodes; those of reported numbers are others
+NUM_SHOWN = 4  # episodes in the picture
 
 
 def shipped() -> Path:

@@ -21,14 +21,10 @@ from neuralsde.video.files import write_video
 from neuralsde.video.model import VideoModel, video_folder
 from neuralsde.video.pictures import film_in_true_time, save_picture, strip, strip_over_time
 
-FUTURE = 12
-"""Frames ahead."""
-SLOW = 4
-"""How many times slower the slow motion is; as many more frames are drawn."""
-NUM_SCENES = 64
-"""Scenes among which those with a collision are looked for."""
-HARD = 0.5
-"""Least speed of approach, m/s, of a collision that is worth looking at."""
+FUTURE = 12  # frames ahead
+SLOW = 4  # how many times slower the slow motion is; as many more frames are drawn
+NUM_SCENES = 64  # scenes among which those with a collision are looked for
+HARD = 0.5  # least speed of approach, m/s, of a collision that is worth looking at
 
 
 def shipped() -> Path:

@@ -17,8 +17,7 @@ from neuralsde.video.files import write_video
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FPS = 10
-"""Frames per second, at true speed whatever the control rate."""
+FPS = 10  # frames per second, at true speed whatever the control rate
 
 
 def frames(episode: Episode, conditions: Conditions | None = None, *, size: int = 256) -> np.ndarray:

@@ -46,14 +46,11 @@ class Conditions:
 
     noise: float = 0.0
     """Standard deviation of the observed state, as a share: `noise` · 512 px in positions, `noise` · π in the angle."""
-    delay: int = 0
-    """Control steps until an action acts; until the first does, the agent stays where it is."""
+    delay: int = 0  # control steps until an action acts; until the first does, the agent stays where it is
     push: float = 0.0
     """Pixels by which the block is displaced at half time, in a random direction, with a turn of `push` / 100 rad."""
-    control_hz: float = 10.0
-    """Observations and actions per second."""
-    seconds: float = 30.0
-    """Length of an episode."""
+    control_hz: float = 10.0  # observations and actions per second
+    seconds: float = 30.0  # length of an episode
 
     def __post_init__(self) -> None:
         for name in ("noise", "delay", "push"):
@@ -76,18 +73,12 @@ class Episode:
     """What happened for one seed."""
 
     seed: int
-    best: float
-    """Greatest coverage after any step."""
-    final: float
-    """Coverage after the last step."""
-    states: np.ndarray
-    """(T + 1, 5): the true state before each action and after the last one."""
-    actions: np.ndarray
-    """(T, 2): as selected at each step, within the plane; with a delay they act later."""
-    num_clipped: int = 0
-    """Actions that were brought back to the plane."""
-    pushed_at: int | None = None
-    """Step before which the block was displaced."""
+    best: float  # greatest coverage after any step
+    final: float  # coverage after the last step
+    states: np.ndarray  # (T + 1, 5): the true state before each action and after the last one
+    actions: np.ndarray  # (T, 2): as selected at each step, within the plane; with a delay they act later
+    num_clipped: int = 0  # actions that were brought back to the plane
+    pushed_at: int | None = None  # step before which the block was displaced
     plans: list[tuple[int, np.ndarray]] = field(default_factory=list)
     """Step and actions (H, 2) of each plan, if the controller tells."""
 

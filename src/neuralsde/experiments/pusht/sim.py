@@ -18,20 +18,15 @@ import numpy as np
 from neuralsde.metrics.imitation import SUCCESS
 from neuralsde.records import check
 
-SIZE = 512
-"""Side of the plane; actions are in [0, SIZE]."""
-FREE = (7.0, 504.0)
-"""The plane between the inner faces of the walls."""
+SIZE = 512  # side of the plane; actions are in [0, SIZE]
+FREE = (7.0, 504.0)  # the plane between the inner faces of the walls
 AGENT_RADIUS = 15.0
-GOAL = (256.0, 256.0, math.pi / 4)
-"""Pose of the goal."""
+GOAL = (256.0, 256.0, math.pi / 4)  # pose of the goal
 PHYSICS_HZ = 100
-IMAGE_SIZE = 96
-"""Side of an observed image."""
+IMAGE_SIZE = 96  # side of an observed image
 ObservationKind = Literal["pose", "keypoints", "near", "image"]
 OBSERVATION_SIZE = {"pose": 6, "keypoints": 18, "near": 34, "image": 2 + 3 * IMAGE_SIZE**2}
-NEAR = 20.0
-"""Pixels off the goal within which the observation "near" tells corners apart finely."""
+NEAR = 20.0  # pixels off the goal within which the observation "near" tells corners apart finely
 
 # Corners of the bar and of the stem in the frame of the block, in gym_pusht's order.
 _CORNERS = np.array([(-60, 0), (60, 0), (60, 30), (-60, 30), (-15, 30), (15, 30), (15, 120), (-15, 120)], np.float64)
@@ -138,8 +133,7 @@ def coverage(states: np.ndarray) -> np.ndarray:
 class PushT:
     """One plane with an agent and a block; `reset` or `set_state` first."""
 
-    success = SUCCESS
-    """Coverage that an episode must exceed."""
+    success = SUCCESS  # coverage that an episode must exceed
 
     def __init__(self, control_hz: float = 10.0) -> None:
         self._env = _gym_pusht().PushTEnv()

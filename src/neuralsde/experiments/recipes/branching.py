@@ -17,8 +17,7 @@ from neuralsde.training.config import TrainConfig
 
 NOISE = 0.02
 """Input noise in units of the data's scale (about 2 length units): 0.04 length units, the same for every method."""
-NET = MLPConfig(width=220, depth=3)
-"""Of the rivals: as large as f, g and d together."""
+NET = MLPConfig(width=220, depth=3)  # of the rivals: as large as f, g and d together
 TRAIN = TrainConfig(steps=2_000, batch_size=512, lr=2e-3, ema=0.995)
 
 

@@ -14,10 +14,8 @@ from neuralsde.sde.config import Denoiser, Euler, Law, Moments, NeuralSDEConfig,
 from neuralsde.training.config import TrainConfig
 
 SYSTEM_NAMES: tuple[str, ...] = get_args(get_type_hints(KnownSDEConfig)["system"])
-CORE = ("ou", "gbm", "cir", "double_well", "van_der_pol", "lorenz")
-"""The systems with targets."""
-IRREGULAR = 20.0
-"""Spread of the gaps of irregular stamps."""
+CORE = ("ou", "gbm", "cir", "double_well", "van_der_pol", "lorenz")  # the systems with targets
+IRREGULAR = 20.0  # spread of the gaps of irregular stamps
 NET = MLPConfig(width=32, depth=2)
 TRAIN = TrainConfig(steps=2_000, batch_size=8_192, lr=4e-3, ema=0.998, progress=False)
 

@@ -18,10 +18,8 @@ from neuralsde.sde.config import Denoiser, Deterministic, Euler, Sampler
 from neuralsde.video import defaults
 from neuralsde.video.defaults import CONTEXT, NET, NOISE, SHARE_OF_NOISE, TRAIN, learning_rate
 
-NUM_STEPS = 10
-"""Passes per frame of the generative rivals."""
-REFINED = "NSDE, refined"
-"""The row of the method with a refiner."""
+NUM_STEPS = 10  # passes per frame of the generative rivals
+REFINED = "NSDE, refined"  # the row of the method with a refiner
 REFINED_NLL = "NSDE, refined, likelihood loss"
 LIKELIHOOD = Euler(flow_loss="nll")
 
@@ -207,8 +205,7 @@ def large_comparison() -> dict[str, Experiment]:
 
 # The scaling law
 
-WIDTHS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)
-"""0.04 to 37 million parameters."""
+WIDTHS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)  # 0.04 to 37 million parameters
 
 
 def scaling() -> dict[str, Experiment]:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 SPEED, FORK_TIME, END_TIME = 0.1, 45.0, 100.0
 FORK = (SPEED * FORK_TIME, 0.0)
-CROSSING_HEIGHT = 0.1
-"""Height |y| at which the fork offset is read."""
+CROSSING_HEIGHT = 0.1  # height |y| at which the fork offset is read
 
 
 def angles(config: BranchingConfig) -> Float[Tensor, " K"]:

@@ -30,8 +30,7 @@ from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.controller import SDEPolicy, action_paths
 from neuralsde.records import RunError, check
 
-DT = 0.1
-"""Time between the instants of the demonstrations."""
+DT = 0.1  # time between the instants of the demonstrations
 
 
 @cache

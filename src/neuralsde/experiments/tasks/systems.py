@@ -29,12 +29,10 @@ class System:
 
     name: str
     dim: int
-    dt: float
-    """The usual time between observations."""
+    dt: float  # the usual time between observations
     drift: Field
     diffusion: Field
-    start: Callable[[int, np.random.Generator], np.ndarray]
-    """Draws first states (n, d)."""
+    start: Callable[[int, np.random.Generator], np.ndarray]  # draws first states (n, d)
     basis: Field
     """Terms (N, d, K) of the drift: the parametric family is linear in its K coefficients, the truth is `coefficients`."""
     coefficients: tuple[float, ...]
@@ -42,10 +40,8 @@ class System:
     """Time from the start to the stationary law; 0 where the start is of that law, or there is none."""
     stationary: bool = True
     time_scale: float = 1.0
-    path_steps: int = 200
-    """Usual transitions of one path."""
-    transition: Callable[[Tensor, Tensor, np.random.Generator], Tensor] | None = None
-    """Exact step of lengths dt (N, 1)."""
+    path_steps: int = 200  # usual transitions of one path
+    transition: Callable[[Tensor, Tensor, np.random.Generator], Tensor] | None = None  # exact step of lengths dt (N, 1)
     exact_log_prob: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
     def simulate(

@@ -46,12 +46,9 @@ from neuralsde.video.model import autoencoder_folder, load_autoencoder, save_vid
 from neuralsde.video.predict import ClipBatch, cubic, device, draw, encode_clips, place_before, shown, straight
 
 DISTANCE = "Fréchet distance on latent motion"
-FEWEST = 4
-"""Clips below which there is no distance, whose floor halves them, and no spread by quarters."""
-NUM_RESAMPLES = 40
-"""Of the clips, for the interval of a distance."""
-VALIDATION_SIZE = 8_192
-"""Transitions of the validation losses."""
+FEWEST = 4  # clips below which there is no distance, whose floor halves them, and no spread by quarters
+NUM_RESAMPLES = 40  # of the clips, for the interval of a distance
+VALIDATION_SIZE = 8_192  # transitions of the validation losses
 
 
 @lru_cache(maxsize=4)
