@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from toy_models import fields_of
 
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
@@ -21,7 +22,6 @@ from neuralsde.nets.history import HistoryMLP
 from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict
 from neuralsde.sde.config import Denoiser, NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
-from toy_models import fields_of
 
 ENCODERS = ["gru", "transformer"]
 MODELS = {

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from problems import CoxIngersollRoss, DoubleWell
 from scipy import stats
 
 import neuralsde as nsde
@@ -17,7 +18,6 @@ from neuralsde.experiments.tasks import known_sdes
 from neuralsde.experiments.tasks.systems import SYSTEMS, bridge_log_prob
 from neuralsde.models.build import build
 from neuralsde.sde.config import Sampler
-from problems import CoxIngersollRoss, DoubleWell
 
 ALL = list(SYSTEMS)
 

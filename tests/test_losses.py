@@ -3,7 +3,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from problems import OrnsteinUhlenbeck
 from scipy import stats
+from toy_models import FixedNoise, constant_model, fields_of, mlp_model, pairs
 
 import neuralsde as nsde
 from neuralsde.nets.config import MLPConfig
@@ -12,8 +14,6 @@ from neuralsde.sde.config import Denoiser, Euler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.sde.slots import moved
 from neuralsde.solvers.noise import Noise
-from problems import OrnsteinUhlenbeck
-from toy_models import FixedNoise, constant_model, fields_of, mlp_model, pairs
 
 LOG_2PI = math.log(2 * math.pi)
 

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from toy_models import constant_model, field_model, fields_of, mlp_model, pairs
 
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
@@ -16,7 +17,6 @@ from neuralsde.models.sequence import finite
 from neuralsde.nets.config import MLPConfig, UViTConfig
 from neuralsde.sde.config import Denoiser, Deterministic
 from neuralsde.solvers.noise import Noise
-from toy_models import constant_model, field_model, fields_of, mlp_model, pairs
 
 ALPHA = 1e-5
 NET = MLPConfig(width=16, depth=1)

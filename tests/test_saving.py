@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from distributed_fit import problem
 from safetensors.torch import load as parse
 from safetensors.torch import save_file
 from torch import nn
 
 import neuralsde
-from distributed_fit import problem
 from neuralsde import NeuralSDE, Sampler, load
 from neuralsde.baselines.config import DDIMConfig, GaussianConfig, RectifiedFlowConfig
 from neuralsde.baselines.ddim import DDIM

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from toy_models import field_model
 
 import neuralsde as nsde
 from neuralsde.baselines.config import RectifiedFlowConfig
@@ -17,7 +18,6 @@ from neuralsde.forecast.report import score_table
 from neuralsde.forecast.skill import evaluate_forecasts, negative_log_likelihood, score_forecasts
 from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig
-from toy_models import field_model
 
 DRIFT, DIFFUSION = 0.2, 0.5
 

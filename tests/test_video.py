@@ -229,11 +229,12 @@ def test_bad_settings(autoencoder, tmp_path):
 def test_a_run_on_videos_of_ones_own_draws_futures_of_a_clip(tmp_path):
     """Few and short: too few clips for a distance, and what could not be scored at all is refused before the training."""
     pytest.importorskip("av", reason="PyAV is not installed")
+    from video_files import lossless, pictures
+
     from neuralsde.data.videos.decode import FrameSettings
     from neuralsde.data.videos.folders import folder_clips
     from neuralsde.data.videos.sharding import write_shards
     from neuralsde.video.model import load_video_model
-    from video_files import lossless, pictures
 
     for k in range(4):
         film = lossless(tmp_path / "films" / f"{k}.mkv", pictures(8, seed=k), rate=10)
@@ -266,11 +267,12 @@ def test_a_run_on_videos_of_ones_own_draws_futures_of_a_clip(tmp_path):
 def test_clips_of_a_folder_of_videos(tmp_path):
     """Shards give the same windows, with the stamps of the files, spread over the part when fewer are asked for."""
     pytest.importorskip("av", reason="PyAV is not installed")
+    from video_files import lossless, pictures
+
     from neuralsde.data.videos.decode import FrameSettings
     from neuralsde.data.videos.folders import folder_clips
     from neuralsde.data.videos.sharding import write_shards
     from neuralsde.data.videos.shards import VideoShards
-    from video_files import lossless, pictures
 
     (tmp_path / "films").mkdir()
     for k in range(4):

@@ -17,6 +17,7 @@ av = pytest.importorskip("av", reason="PyAV is not installed")
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
 from PIL import Image  # noqa: E402
+from video_files import lossless, pictures, write_film, write_sound  # noqa: E402
 
 from neuralsde.data.videos.clips import Clip, find_videos  # noqa: E402
 from neuralsde.data.videos.decode import FrameSettings, read_video  # noqa: E402
@@ -25,7 +26,6 @@ from neuralsde.data.videos.hdf5 import LAYOUT, find_hdf5  # noqa: E402
 from neuralsde.data.videos.kth import OFFICIAL, PREDICTION, kth_clips, read_sequences  # noqa: E402
 from neuralsde.data.videos.report import BadVideo, VideoReport  # noqa: E402
 from neuralsde.data.videos.weizmann import weizmann_clips  # noqa: E402
-from video_files import lossless, pictures, write_film, write_sound  # noqa: E402
 
 WHOLE = FrameSettings(size=(48, 64))
 

@@ -21,6 +21,8 @@ import pytest
 pytest.importorskip("av", reason="PyAV is not installed")
 pytest.importorskip("h5py", reason="h5py is not installed")
 
+from video_files import lossless, pictures, write_film
+
 from neuralsde.data.download import Source
 from neuralsde.data.videos import clevrer, jobs, kth, sharding, weizmann, workers
 from neuralsde.data.videos.decode import FrameSettings
@@ -30,7 +32,6 @@ from neuralsde.data.videos.shards import VideoShards
 from neuralsde.records import RunError
 from test_cli import call
 from test_video_data import bad_files, write_kth, write_river
-from video_files import lossless, pictures, write_film
 
 SMALL = FrameSettings(size=(12, 16))
 LENGTHS = [5, 9, 4, 12, 7]

@@ -20,12 +20,6 @@ FORWARD = np.array([0.0, math.cos(ELEVATION), -math.sin(ELEVATION)])
 EYE = TARGET - DISTANCE * FORWARD
 
 
-def rays(places: np.ndarray) -> np.ndarray:
-    """(..., 3): directions, not of unit length, in which places (..., 2) of the image lie; one unit deep."""
-    plane = 2 * HALF_WIDTH * (np.asarray(places, np.float64) - 0.5)
-    return FORWARD + plane[..., :1] * RIGHT - plane[..., 1:] * UP
-
-
 def project(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Places (..., 2) in the image of points (..., 3), and their depths (...)."""
     from_eye = np.asarray(points, np.float64) - EYE
@@ -36,13 +30,13 @@ def project(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def on_ground(places: np.ndarray) -> np.ndarray:
     """(..., 2): the x, y of the plane that are seen at places (..., 2)."""
-    directions = rays(places)
+    plane = 2 * HALF_WIDTH * (np.asarray(places, np.float64) - 0.5)
+    directions = FORWARD + plane[..., :1] * RIGHT - plane[..., 1:] * UP  # of the rays, one unit deep
     return (EYE + directions * (-EYE[2] / directions[..., 2:]))[..., :2]
 
 
 CORNERS = on_ground(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]))
 """(4, 2): of the visible part of the plane, anticlockwise from near left."""
-SIDES = ("near", "right", "far", "left")
 _EDGES = np.roll(CORNERS, -1, axis=0) - CORNERS
 OUTWARD = np.stack([_EDGES[:, 1], -_EDGES[:, 0]], axis=1) / np.linalg.norm(_EDGES, axis=1, keepdims=True)
 """(4, 2): unit normals of the sides."""

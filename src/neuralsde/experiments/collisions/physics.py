@@ -70,7 +70,6 @@ class Thing:
 
     @property
     def inertia(self) -> float:
-        """About its vertical axis."""
         return self.mass * (2 / 5 * RADIUS**2, 2 / 3 * HALF_SIDE**2, RADIUS**2 / 2)[self.shape]
 
     @property
@@ -129,9 +128,8 @@ def _send(thing: Thing, resting: list[tuple[float, float]], rng: np.random.Gener
     length = float(np.linalg.norm(way))
     speed = math.sqrt(rng.uniform(1.0, 3.0) ** 2 + 2 * FRICTIONS[thing.material] * GRAVITY * length)
     vx, vy = (speed / length * way).tolist()
-    return replace(
-        thing, position=(float(start[0]), float(start[1])), velocity=(vx, vy), spin=float(rng.normal(0.0, 1.0))
-    )
+    x, y = start.tolist()
+    return replace(thing, position=(x, y), velocity=(vx, vy), spin=float(rng.normal(0.0, 1.0)))
 
 
 class World:
@@ -166,11 +164,8 @@ class World:
         body = m.Body(thing.mass, thing.inertia)
         body.position, body.angle = thing.position, thing.angle
         body.velocity, body.angular_velocity = thing.velocity, thing.spin
-        shape = (
-            m.Poly.create_box(body, (2 * HALF_SIDE, 2 * HALF_SIDE))
-            if SHAPES[thing.shape] == "cube"
-            else m.Circle(body, RADIUS)
-        )
+        square, is_cube = (2 * HALF_SIDE, 2 * HALF_SIDE), SHAPES[thing.shape] == "cube"
+        shape = m.Poly.create_box(body, square) if is_cube else m.Circle(body, RADIUS)
         shape.elasticity, shape.friction = math.sqrt(RESTITUTIONS[thing.material]), math.sqrt(CONTACT_FRICTION)
         # Joints to the ground that correct no position and have little force are Coulomb friction.
         slide, turn = m.PivotJoint(ground, body, (0, 0), (0, 0)), m.GearJoint(ground, body, 0.0, 1.0)
@@ -194,7 +189,6 @@ class World:
             self.contacts.append((time, i, j, point.x, point.y, speed))
 
     def step(self) -> None:
-        """One tick."""
         self._space.step(1 / TICKS)
         self._tick += 1
         if self._waiting:
@@ -219,13 +213,6 @@ class World:
             there[k] = True
         return values, there
 
-    def energy(self) -> float:
-        """Kinetic, of all that are there."""
-        return sum(
-            0.5 * (b.mass * b.velocity.dot(b.velocity) + b.moment * b.angular_velocity**2)
-            for b in self._bodies.values()
-        )
-
     def run(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """States (T, N, 6) and who is there (T, N), at increasing times from now on."""
         states, masks = np.zeros((len(times), len(self.things), 6)), np.zeros((len(times), len(self.things)), bool)
@@ -245,7 +232,13 @@ def simulate(
     num_workers: int = 1,
 ) -> Scenes:
     """The scenes of `seeds` at increasing `times`, in seconds from 0."""
-    numbers, stamps = _checked_seeds(seeds), _checked_times(times)
+    rows, stamps = np.asarray(seeds), np.asarray(times, np.float64)
+    if rows.ndim != 1 or not len(rows) or not np.issubdtype(rows.dtype, np.integer) or rows.min() < 0:
+        raise ValueError(f"`seeds` must be a row of whole numbers from 0. Got {seeds!r}. Pass range(100), or [seed].")
+    ordered = stamps.ndim == 1 and np.isfinite(stamps).all() and (np.diff(stamps) > 0).all()
+    if not ordered or not len(stamps) or stamps[0] < 0:
+        raise ValueError(f"`times` must be a row of seconds that increase from 0 on. Got {times!r}.")
+    numbers = rows.tolist()
     if not 1 <= num_objects[0] <= num_objects[1] <= MOST_OBJECTS:
         raise ValueError(f"`num_objects` must be (least, most), from 1 to {MOST_OBJECTS}. Got {num_objects}.")
     check(num_workers >= 1, f"`num_workers` must be at least 1. Got {num_workers}.")
@@ -273,20 +266,6 @@ def _one_scene(
     kinds = np.zeros((most, 3), np.int64)
     kinds[:num] = [(t.shape, t.colour, t.material) for t in world.things]
     return states, mask, kinds, np.array([(0, *c) for c in world.contacts], CONTACT)
-
-
-def _checked_seeds(seeds: Sequence[int] | np.ndarray) -> list[int]:
-    found = np.asarray(seeds)
-    if found.ndim != 1 or not len(found) or not np.issubdtype(found.dtype, np.integer) or found.min() < 0:
-        raise ValueError(f"`seeds` must be a row of whole numbers from 0. Got {seeds!r}. Pass range(100), or [seed].")
-    return [int(seed) for seed in found]
-
-
-def _checked_times(times: Sequence[float] | np.ndarray) -> np.ndarray:
-    found = np.asarray(times, np.float64)
-    if found.ndim != 1 or not len(found) or not np.isfinite(found).all() or found[0] < 0 or (np.diff(found) <= 0).any():
-        raise ValueError(f"`times` must be a row of seconds that increase from 0 on. Got {times!r}.")
-    return found
 
 
 def _on_touch(space: Any, handle: Callable[[Any], None]) -> None:

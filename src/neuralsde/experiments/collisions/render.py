@@ -20,7 +20,6 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from neuralsde.experiments.collisions import camera
-from neuralsde.experiments.collisions.config import SIZES
 from neuralsde.experiments.collisions.physics import HALF_SIDE, HEIGHTS, RADIUS
 
 Vector = tuple[Tensor, Tensor, Tensor]
@@ -105,10 +104,6 @@ class Renderer:
     """Draws square images of one size on one device."""
 
     def __init__(self, size: int = 64, *, device: torch.device | str = "cpu", samples: int = 2) -> None:
-        if not isinstance(size, int) or not SIZES[0] <= size <= SIZES[1]:
-            raise ValueError(f"`size` must be a whole number of pixels from {SIZES[0]} to {SIZES[1]}. Got {size!r}.")
-        if not isinstance(samples, int) or not 1 <= samples <= 4:
-            raise ValueError(f"`samples` must be 1 to 4 rays along each side of a pixel. Got {samples!r}.")
         self.size, self.samples, self.device = size, samples, torch.device(device)
         self.window = min(size, math.ceil(size * WINDOW) + 1)
         middles = (np.arange(size) + 0.5) / size

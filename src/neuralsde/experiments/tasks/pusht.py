@@ -20,9 +20,9 @@ from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.robots.read import read_demonstrations
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.config import PushTConfig, Variant
-from neuralsde.experiments.pusht.images import demonstration_images
+from neuralsde.experiments.pusht import sim
 from neuralsde.experiments.pusht.rollout import Conditions, Rollout, roll_out
-from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind, mirrored, observe, with_images
+from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind
 from neuralsde.experiments.task import Scores, Task
 from neuralsde.metrics.imitation import summary
 from neuralsde.models.saving import read_model
@@ -98,7 +98,7 @@ class PushTTask(Task[PushTConfig]):
             demos = demos.take(range(num))
         if not self.config.mirror:
             return demos
-        state = mirrored(demos.observations["state"]).astype(np.float32)
+        state = sim.mirrored(demos.observations["state"]).astype(np.float32)
         return demos.with_more(replace(demos, observations={"state": state}, actions=SIZE - demos.actions[:, ::-1]))
 
     def data(self, seed: int = 0) -> Trajectories:
@@ -106,12 +106,12 @@ class PushTTask(Task[PushTConfig]):
         config, demos = self.config, self.demonstrations()
         states = demos.observations["state"]
         if config.observation != "image":
-            return action_paths(demos, observe(states, config.observation), config.policy)
-        images = demonstration_images(config.data, _read(str(config.data)).observations["state"])
+            return action_paths(demos, sim.observe(states, config.observation), config.policy)
+        images = sim.demonstration_images(config.data, _read(str(config.data)).observations["state"])
         if config.mirror:
             images = images[: len(states) // 2]
             images = np.concatenate([images, images[:, ::-1, ::-1].swapaxes(1, 2)])
-        return action_paths(demos, with_images(states, images[: len(states)], np.float16), config.policy)
+        return action_paths(demos, sim.with_images(states, images[: len(states)], np.float16), config.policy)
 
     def policy(self, model: SequenceModel) -> SDEPolicy:
         """The model as a controller."""
