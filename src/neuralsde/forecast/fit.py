@@ -154,9 +154,8 @@ def _build(config: NeuralSDEConfig, known: Table, held_out: Table | None, lag: L
 def refuse_unread(config: NeuralSDEConfig) -> None:
     """A setting that this training does not read must not seem to do something."""
     if config.start_probability == 1 and config.interpolation != "linear":
-        raise ValueError(
-            f'`interpolation`: nothing reads it with `tau="{config.tau}"`. Leave it out, or give `tau="uniform"`.'
-        )
+        remedy = 'Leave it out, or give `tau="uniform"`.'
+        raise ValueError(f'`interpolation`: nothing reads it with `tau="{config.tau}"`. {remedy}')
 
 
 def _hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table | None, str]:

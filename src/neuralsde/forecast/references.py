@@ -71,9 +71,8 @@ def _groups(lead: Float[Tensor, "B T"]) -> Iterator[tuple[float, Bool[Tensor, "B
     if len(each) <= MAX_LEADS:
         edges = (each[1:] + each[:-1]) / 2 * grid
     else:
-        edges = torch.quantile(
-            lead.flatten()[:: -(-lead.numel() // 100_000)], torch.linspace(0, 1, MAX_LEADS + 1)[1:-1].double()
-        )
+        some = lead.flatten()[:: -(-lead.numel() // 100_000)]
+        edges = torch.quantile(some, torch.linspace(0, 1, MAX_LEADS + 1)[1:-1].double())
     group = torch.bucketize(lead.contiguous(), edges)
     for k in torch.unique(group):
         yield float(lead[group == k].median()), group == k

@@ -45,9 +45,8 @@ class Autoencoder(SequenceModel):
         super().__init__(nets, scale, config)
         _channels, *size = scale.shape
         if any(n % config.net.down for n in size):
-            raise ValueError(
-                f"Height and width must be multiples of `down`={config.net.down}. Got frames of shape {scale.shape}. Resize them."
-            )
+            wanted = f"multiples of `down`={config.net.down}"
+            raise ValueError(f"Height and width must be {wanted}. Got frames of shape {scale.shape}. Resize them.")
         self.latent_shape = (config.net.latent, *(n // config.net.down for n in size))
         self.register_buffer("shift", torch.zeros(config.net.latent, 1, 1))
         self.register_buffer("spread", torch.ones(config.net.latent, 1, 1))
@@ -90,7 +89,6 @@ class Autoencoder(SequenceModel):
 
     @property
     def batch(self) -> int:
-        """Frames at once."""
         return BATCH if self.shift.device.type != "cpu" else max(1, CACHED // math.prod(self.scale.shape[1:]))
 
     @torch.no_grad()
@@ -109,10 +107,7 @@ class Autoencoder(SequenceModel):
 
     @torch.no_grad()
     def decode_after(
-        self,
-        latents: Float[Tensor, "N ..."],
-        known: Float[Tensor, "N C H W"],
-        known_latents: Float[Tensor, "N K h w"],
+        self, latents: Float[Tensor, "N ..."], known: Float[Tensor, "N C H W"], known_latents: Float[Tensor, "N K h w"]
     ) -> Float[Tensor, "N ..."]:
         """Frames of latents (N, ..., K, h, w) that follow known ones: what changed in the decoded frame, added to the known.
 

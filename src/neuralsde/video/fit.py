@@ -145,10 +145,8 @@ def _check_frames(own: str | None, settings: FrameSettings) -> None:
         return
     shape = tuple(load_autoencoder(own).scale.shape)
     if shape != settings.shape:
-        raise ValueError(
-            f"The autoencoder in {own} takes frames of shape {shape}. Got {settings.shape}. Give `size` and `colour` as it was "
-            "trained with."
-        )
+        remedy = "Give `size` and `colour` as it was trained with."
+        raise ValueError(f"The autoencoder in {own} takes frames of shape {shape}. Got {settings.shape}. {remedy}")
 
 
 def _down(settings: FrameSettings) -> int:
@@ -163,10 +161,8 @@ def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, train
     """Frames as they lie in a folder of shards, or decoded into the run folder."""
     if (source / INDEX).is_file() or (source / UNFINISHED).is_file():
         for name in ("dataset", "size", "fit", "colour"):
-            if getattr(options, name) is not None:
-                raise ValueError(
-                    f"`{name}`: {source} holds frames that are decoded already. Name the videos themselves."
-                )
+            free = getattr(options, name) is None
+            check(free, f"`{name}`: {source} holds frames that are decoded already. Name the videos themselves.")
         shards = VideoShards.open(source)
         _check_frames(options.autoencoder, shards.settings)
         return shards
@@ -177,16 +173,8 @@ def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, train
         remarks, usual = [], FrameSettings()
     settings = usual.changed(size=options.size, fit=options.fit, colour=options.colour, min_frames=2)
     _check_frames(options.autoencoder, settings)
-    return write_shards(
-        found,
-        folder / "shards",
-        settings,
-        on_bad=options.on_bad,
-        num_workers=options.num_workers,
-        source=str(source),
-        remarks=remarks,
-        progress=train.progress,
-    )
+    how: dict[str, Any] = {"on_bad": options.on_bad, "num_workers": options.num_workers, "progress": train.progress}
+    return write_shards(found, folder / "shards", settings, source=str(source), remarks=remarks, **how)
 
 
 # Plan
@@ -198,10 +186,9 @@ def _check_same(before: VideoPlan, plan: VideoPlan, folder: Path) -> None:
     free = {f"{part}.{name}" for part in ("train", "autoencoder_train") for name in FREE - {"seed"}} | {"data"}
     for name in new:
         if name not in free and old.get(name) != new[name]:
-            raise ValueError(
-                f"Cannot resume {folder} with another {name}: it ran with {old.get(name)}. Got {new[name]}. Repeat the command "
-                "as it was, or choose another `output`."
-            )
+            found = f"it ran with {old.get(name)}. Got {new[name]}"
+            remedy = "Repeat the command as it was, or choose another `output`."
+            raise ValueError(f"Cannot resume {folder} with another {name}: {found}. {remedy}")
 
 
 def _plan(
@@ -255,10 +242,9 @@ def _check_even(videos: clips.Split, step: float) -> None:
     stamps = Trajectories(torch.zeros(sum(map(len, times)), 1), torch.cat(times), torch.tensor([len(t) for t in times]))
     gaps = stamps.transitions(lag=step).spread(1_000_000).dt
     if bool(of_another_length(gaps / step).any()):
-        raise ValueError(
-            f"`refine` needs an even frame rate. Got frames {float(gaps.min()):.3g} to {float(gaps.max()):.3g} s apart. Leave it "
-            "out, or choose `fps` so that all are about as far apart."
-        )
+        found = f"Got frames {float(gaps.min()):.3g} to {float(gaps.max()):.3g} s apart"
+        remedy = "Leave it out, or choose `fps` so that all are about as far apart."
+        raise ValueError(f"`refine` needs an even frame rate. {found}. {remedy}")
 
 
 def _announcement(videos: clips.Split, plan: VideoPlan) -> list[str]:
@@ -302,9 +288,8 @@ def _latents(
     if resume and file.is_file():
         return clips.read_latents(file)
     parts = {"train": videos.train, "validation": videos.validation}
-    made = {
-        name: clips.latents_of(autoencoder, some, progress=plan.train.progress) for name, some in parts.items() if some
-    }
+    some = {name: videos for name, videos in parts.items() if videos}
+    made = {name: clips.latents_of(autoencoder, v, progress=plan.train.progress) for name, v in some.items()}
     clips.save_latents(made, file)
     return made
 

@@ -40,10 +40,9 @@ def film_in_true_time(
 
 def strip(rows: Mapping[str, Sequence[np.ndarray]], captions: Sequence[str], num_given: int = 0) -> np.ndarray:
     """A picture (height, width, 3): a row of frames (C, H, W) for each name, a column for each caption."""
-    if not rows or not captions or any(len(row) != len(captions) for row in rows.values()):
-        raise ValueError(
-            f"Each row must have a frame for each of {len(captions)} captions. Got {[len(r) for r in rows.values()]}."
-        )
+    lengths = [len(row) for row in rows.values()]
+    complete = bool(rows) and bool(captions) and set(lengths) == {len(captions)}
+    check(complete, f"Each row must have a frame for each of {len(captions)} captions. Got {lengths}.")
     tiles = {name: [_enlarged(frame, IN_STRIP) for frame in row] for name, row in rows.items()}
     height, width = next(iter(tiles.values()))[0].shape[:2]
     left = 12 + max(_text_width(name) for name in rows)

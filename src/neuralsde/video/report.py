@@ -41,22 +41,19 @@ class Scored:
     why_not: str = ""
 
     def lines(self) -> list[str]:
-        """A table."""
         if self.why_not:
             return [self.why_not]
         rows = ["| predicted by | PSNR, dB | SSIM |", "|---|---|---|"]
         for prefix, name in NAMES.items():
             rows.append(f"| {name} | {self._shown(f'{prefix}psnr', 2)} | {self._shown(f'{prefix}ssim', 4)} |")
         v = self.values
-        rows += [
-            "",
-            f"{v['num_clips']} clips of {v['num_videos']} video(s): {v['context']} frames given, {v['future']} predicted; means "
-            f"over frames and clips, ± half the 95 % interval over videos. {v['network_passes']} network passes per future.",
-        ]
+        clips = f"{v['num_clips']} clips of {v['num_videos']} video(s)"
+        means = "means over frames and clips, ± half the 95 % interval over videos"
+        rows += ["", f"{clips}: {v['context']} frames given, {v['future']} predicted; {means}. "]
+        rows[-1] += f"{v['network_passes']} network passes per future."
         if v["psnr"] < v["copy: psnr"]:
-            rows.append(
-                "A copy of the last frame is nearer to the truth: learn from more videos, or longer if the losses still fall."
-            )
+            remedy = "learn from more videos, or longer if the losses still fall"
+            rows.append(f"A copy of the last frame is nearer to the truth: {remedy}.")
         return rows
 
     def _shown(self, key: str, digits: int) -> str:
@@ -141,9 +138,8 @@ def write_report(
     own = f"that of {plan.autoencoder}" if plan.autoencoder else f"trained here, {plan.autoencoder_train.steps:,} steps"
     lines += [f"- autoencoder: {_weights(video.autoencoder)} weights, {own}; latents {'×'.join(map(str, latents))}"]
     noise = getattr(video.model.config, "noise", 0.0)
-    lines += [
-        f"- SDE: {_weights(video.model)} weights, {plan.train.steps:,} steps of {plan.train.batch_size}; noise {noise:g}"
-    ]
+    steps = f"{plan.train.steps:,} steps of {plan.train.batch_size}"
+    lines += [f"- SDE: {_weights(video.model)} weights, {steps}; noise {noise:g}"]
     lines += ["", "## Training", "", *losses(folder / "metrics.jsonl")]
     lines += ["", "## On what was held out", "", *scored.lines(), ""]
     lines += [f"![{name}]({name})" if name.endswith(".png") else f"[{name}]({name})" for name in figures]
@@ -152,11 +148,8 @@ def write_report(
     lines += ["## Go on", "", "```", f"nsde sample {run} CLIP.mp4 --num-paths 4 --fps 2x --output futures.mp4"]
     net: Any = plan.model.net
     same = f"--num-context {video.context} --fps {video.fps:.6g} --width {net.width} --autoencoder {run}"
-    lines += [
-        f"nsde fit {shlex.quote(str(shards.folder))} {same} --steps {4 * plan.train.steps} --output {run}-longer",
-        "```",
-        "",
-    ]
+    longer = f"--steps {4 * plan.train.steps} --output {run}-longer"
+    lines += [f"nsde fit {shlex.quote(str(shards.folder))} {same} {longer}", "```", ""]
     (folder / "report.md").write_text("\n".join(lines), encoding="utf-8")
     return folder / "report.md"
 

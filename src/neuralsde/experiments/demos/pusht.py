@@ -26,9 +26,7 @@ def shipped() -> Path:
     """The folder of the policy that comes with the library."""
     folder = Path(str(resources.files("neuralsde"))) / "weights" / "pusht"
     if not (folder / "policy.json").is_file():
-        raise ValueError(
-            "This copy of the library holds no trained policy. Train one (nsde train pusht), give --policy."
-        )
+        raise ValueError("This copy of the library holds no trained policy. Train one (nsde train pusht): --policy.")
     return folder
 
 

@@ -54,17 +54,13 @@ class Conditions:
 
     def __post_init__(self) -> None:
         for name in ("noise", "delay", "push"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise ValueError(f"`{name}` must be >= 0. Got {getattr(self, name)}.")
+            check(0 <= getattr(self, name) < math.inf, f"`{name}` must be >= 0. Got {getattr(self, name)}.")
         check(self.delay == int(self.delay), f"`delay` must be a whole number of control steps. Got {self.delay}.")
-        if not (math.isfinite(self.seconds) and self.num_steps >= 1):
-            raise ValueError(
-                f"`seconds` must hold at least one control step. Got {self.seconds:g} at {self.control_hz:g} Hz."
-            )
+        long = math.isfinite(self.seconds) and self.num_steps >= 1
+        check(long, f"`seconds` must hold a control step. Got {self.seconds:g} at {self.control_hz:g} Hz.")
 
     @property
     def num_steps(self) -> int:
-        """Control steps of an episode."""
         return round(self.seconds * self.control_hz)
 
 
@@ -89,7 +85,6 @@ class Episode:
 
     @property
     def steps(self) -> int:
-        """Actions taken."""
         return len(self.actions)
 
 
@@ -280,10 +275,8 @@ def _share_out(batches: list[list[int]], job: tuple[Any, ...], num_workers: int,
             try:
                 process.start()
             except Exception as error:  # of several kinds, where something cannot be pickled
-                raise ValueError(
-                    f"`make` cannot be sent to a worker: {error}. Use a function or functools.partial at the top of a "
-                    "module, or num_workers=1."
-                ) from None
+                remedy = "Use a function or functools.partial at the top of a module, or num_workers=1."
+                raise ValueError(f"`make` cannot be sent to a worker: {error}. {remedy}") from None
             theirs.close()
             workers[ours] = process
             hand_over(ours)
@@ -316,8 +309,6 @@ def _share_out(batches: list[list[int]], job: tuple[Any, ...], num_workers: int,
 
 
 def _obituary(code: int | None) -> str:
-    why = {
-        -9: " (killed: out of memory, or by hand)",
-        1: ' (its error is printed above; a script that starts workers needs `if __name__ == "__main__":`)',
-    }
+    main = 'a script that starts workers needs `if __name__ == "__main__":`'
+    why = {-9: " (killed: out of memory, or by hand)", 1: f" (its error is printed above; {main})"}
     return f"The worker died with exit code {code}{why.get(code or 0, '')}."

@@ -49,13 +49,8 @@ def interpolated(system: str = "ou") -> Experiment:
 def paper(system: str = "ou") -> Experiment:
     """The paper's choice: interpolated states, log losses, no balance."""
     run = start(system)
-    model = NeuralSDEConfig(
-        tau="uniform",
-        noise=0.05,
-        law=Euler(flow_loss="log", diffusion_loss="log"),
-        net=NET,
-        sampler=replace(_sampler(system), balance=0.0),
-    )
+    law, sampler = Euler(flow_loss="log", diffusion_loss="log"), replace(_sampler(system), balance=0.0)
+    model = NeuralSDEConfig(tau="uniform", noise=0.05, law=law, net=NET, sampler=sampler)
     return replace(run, name=f"{system}-paper", task=replace(run.task, reference=False), model=model)
 
 
@@ -69,9 +64,8 @@ def coarse(system: str, law: Law) -> Experiment:
     """Gaps of half a time unit, where the Euler density is biased."""
     run = start(system)
     model = _changed(run, law=law, sampler=Sampler(substeps=20))
-    return replace(
-        run, name=f"{system}-coarse-{type(law).__name__.lower()}", task=replace(run.task, dt=0.5), model=model
-    )
+    name = f"{system}-coarse-{type(law).__name__.lower()}"
+    return replace(run, name=name, task=replace(run.task, dt=0.5), model=model)
 
 
 def measured(*, learned: bool) -> Experiment:

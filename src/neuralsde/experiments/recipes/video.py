@@ -26,10 +26,8 @@ LIKELIHOOD = Euler(flow_loss="nll")
 
 def autoencoder() -> Experiment:
     """Frames of colliding objects as 4 × 8 × 8 latents, and back."""
-    task = FramesConfig(num_frames=96_000)
-    return Experiment(
-        name="collisions-autoencoder", task=task, model=defaults.AUTOENCODER, train=defaults.AUTOENCODER_TRAIN
-    )
+    task, train = FramesConfig(num_frames=96_000), defaults.AUTOENCODER_TRAIN
+    return Experiment(name="collisions-autoencoder", task=task, model=defaults.AUTOENCODER, train=train)
 
 
 def neural_sde() -> Experiment:
@@ -45,9 +43,8 @@ def refined() -> Experiment:
 
 def flow_matching() -> Experiment:
     """Flow Matching from noise to the change of the frame, same net and input noise, ten passes per frame."""
-    model = RectifiedFlowConfig(
-        net=NET, history=CONTEXT, target="increment", noise=NOISE, sampler=Generation(num_steps=NUM_STEPS)
-    )
+    sampler = Generation(num_steps=NUM_STEPS)
+    model = RectifiedFlowConfig(net=NET, history=CONTEXT, target="increment", noise=NOISE, sampler=sampler)
     return replace(neural_sde(), name="collisions-flow-matching", model=model)
 
 
@@ -212,13 +209,8 @@ def scaling() -> dict[str, Experiment]:
     """One net in twelve sizes, equal steps, the paper's loss. The paper: 0.13 to 113.44 million, Pearson -0.9988."""
     rows = {}
     for width in WIDTHS:
-        run = _changed(
-            neural_sde(),
-            net=UViTConfig(width=width),
-            law=Euler(flow_loss="log"),
-            denoiser=Denoiser(),
-            sampler=Sampler(),
-        )
+        net, law = UViTConfig(width=width), Euler(flow_loss="log")
+        run = _changed(neural_sde(), net=net, law=law, denoiser=Denoiser(), sampler=Sampler())
         train = replace(TRAIN, steps=2_000, lr=learning_rate(width), ema=0.99, precision="tf32")
         rows[f"width {width}"] = replace(run, task=replace(run.task, num_clips=128, num_paths=1), train=train)
     return rows
@@ -238,9 +230,8 @@ def people_autoencoder() -> Experiment:
 
 def people() -> Experiment:
     """Weizmann and KTH, 64 × 64, 4 → 16 frames of persons that were not seen. The paper, on all of KTH: PSNR 27.55."""
-    task = VideoConfig(
-        clips=PEOPLE, context=CONTEXT, autoencoder="runs/people-autoencoder/model", num_clips=512, variants=(LONG,)
-    )
+    folder = "runs/people-autoencoder/model"
+    task = VideoConfig(clips=PEOPLE, context=CONTEXT, autoencoder=folder, num_clips=512, variants=(LONG,))
     return Experiment(name="people", task=task, model=defaults.real_sde(), train=defaults.REAL_TRAIN)
 
 
