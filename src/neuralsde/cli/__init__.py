@@ -158,27 +158,18 @@ def _train(arguments: list[str]) -> None:
     print(f"Wrote {args.output}: config.yaml, metrics.jsonl, model/, results.json")
 
 
-COMMANDS: dict[str, type] = {
-    "demo": Demo,
-    "list": List,
-    "fit": Fit,
-    "sample": Sample,
-    "forecast": Forecast,
-    "evaluate": Evaluate,
-    "compare": Compare,
-    "plot": Plot,
-    "data": Data,
-}
+_CLASSES = (Demo, List, Fit, Sample, Forecast, Evaluate, Compare, Plot, Data)
+COMMANDS: dict[str, type] = {command.__name__.lower(): command for command in _CLASSES}
 
 
 def _dispatch(arguments: list[str]) -> None:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    name, *rest = arguments or ["help"]
+    if name in ("-h", "--help", "help"):
         print(OVERVIEW)
         return
-    if arguments[0] == "--version":
+    if name == "--version":
         print(f"neuralsde {__version__}")
         return
-    name, rest = arguments[0], arguments[1:]
     if name == "train":
         _train(rest)
         return

@@ -14,8 +14,6 @@ from neuralsde.records import check
 from neuralsde.video.config import Decoding
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from neuralsde.data.robots.demonstrations import Demonstrations
     from neuralsde.data.videos.shards import VideoShards
 
@@ -115,11 +113,10 @@ def _check(data: Demonstrations, published: bool) -> list[str]:
         check(not published, f"The download is not the data that was published: {text}.")
         notes.append(f"Not the published demonstrations: {text}.")
     if "state" not in data.observations:
-        notes.append(
-            "The pose of the block is not in it (no `state` with agent xy, block xy, angle), so a policy on states cannot be "
-            "learned from it: take the original instead (`nsde data pusht` without --from, or its zarr or npz by --from). "
-            f"Written is what is there: {', '.join(data.observations)}."
-        )
+        absent = "The pose of the block is not in it (no `state` with agent xy, block xy, angle)"
+        remedy = "take the original instead (`nsde data pusht` without --from, or its zarr or npz by --from)"
+        notes.append(f"{absent}, so a policy on states cannot be learned from it: {remedy}. ")
+        notes[-1] += f"Written is what is there: {', '.join(data.observations)}."
     elif not notes:
         same = _digest(data) == DIGEST
         source = "those that our results come from"
@@ -153,20 +150,15 @@ def _write(data: Demonstrations, file: Path) -> None:
 
 
 def _describe(data: Demonstrations) -> list[str]:
-    """One line for the whole and one per array."""
     import numpy as np
 
     low, middle, high = np.percentile(data.lengths, [0, 50, 100])
     lines = [f"{len(data)} episodes, {len(data.actions):,} rows; {low:g} to {high:g} rows each, median {middle:g}"]
     for name, value in {"action": data.actions, **data.observations}.items():
-        lines.append(f"  {name:18} {'×'.join(map(str, value.shape)):12} {_ranges(value)}")
+        columns = value.T if value.ndim == 2 and value.shape[1] <= 5 else [value]  # all as one where they are many
+        ranges = "  ".join(f"{column.min():.4g} … {column.max():.4g}" for column in columns)
+        lines.append(f"  {name:18} {'×'.join(map(str, value.shape)):12} {ranges}")
     return lines
-
-
-def _ranges(value: np.ndarray) -> str:
-    """Smallest and largest value of each column, or of all where they are many."""
-    columns = value.T if value.ndim == 2 and value.shape[1] <= 5 else [value]
-    return "  ".join(f"{column.min():.4g} … {column.max():.4g}" for column in columns)
 
 
 # Videos
@@ -202,7 +194,6 @@ def _write_videos(task: str, source: Path | None, output: Path, options: VideoOp
 
 
 def _parts(shards: VideoShards) -> list[str]:
-    """A line for each way of splitting."""
     lines = []
     for way in shards.ways:
         parts = shards.parts(way)

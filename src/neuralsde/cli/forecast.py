@@ -13,7 +13,7 @@ from neuralsde.cli.options import in_flags, keywords
 
 if TYPE_CHECKING:
     from neuralsde.data.tables.read import Table
-    from neuralsde.forecast.table_model import TableModel
+    from neuralsde.forecast.tables import TableModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class TableOptions(Columns):
 
     def open(self, folder: Path, file: Path) -> tuple[TableModel, Table]:
         """The model, and the table in the form that it was trained on; what was read is printed."""
-        from neuralsde.forecast.table_model import TableModel
+        from neuralsde.forecast.tables import TableModel
 
         refuse_videos(folder)
         model = TableModel.load(folder)
@@ -65,10 +65,8 @@ def refuse_videos(folder: Path) -> None:
     from neuralsde.video.model import video_folder
 
     if video_folder(folder) is not None:
-        raise ValueError(
-            f"{folder} holds a model of videos: report.md or results.json in its run has its scores. "
-            f"Draw with `nsde sample {folder} CLIP`."
-        )
+        scores = "report.md or results.json in its run has its scores"
+        raise ValueError(f"{folder} holds a model of videos: {scores}. Draw with `nsde sample {folder} CLIP`.")
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class Sample(TableOptions):
         self._sample_states(self.output or Path("paths.npz"))
 
     def _sample_states(self, output: Path) -> None:
-        from neuralsde.forecast.sample import sample_state, sample_table
+        from neuralsde.forecast.tables import sample_state, sample_table
 
         if self.stop is None:
             raise ValueError("Give --stop, the last output time, counted from the first state.")

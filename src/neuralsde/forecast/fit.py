@@ -19,7 +19,7 @@ from neuralsde.forecast.futures import forecasts
 from neuralsde.forecast.references import brownian_nll
 from neuralsde.forecast.report import HeldOut, fit_report, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
-from neuralsde.forecast.table_model import TableModel, usual_scoring
+from neuralsde.forecast.tables import TableModel, usual_scoring
 from neuralsde.models.build import build
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import HistoryConfig

@@ -81,10 +81,9 @@ def forecasts(
     ahead = _observations_ahead(data, horizon)
     usable = ahead[origins.row] > 0
     if not bool(usable.any()):
-        raise ValueError(
-            f"No path leaves room for `horizon={horizon:g}` after {model.config.history} slot(s) of history. The longest "
-            f"lasts {float(data.durations.max()):g}. Use a shorter horizon or longer paths."
-        )
+        longest = f"The longest lasts {float(data.durations.max()):g}. Use a shorter horizon or longer paths."
+        slots = f"{model.config.history} slot(s) of history"
+        raise ValueError(f"No path leaves room for `horizon={horizon:g}` after {slots}. {longest}")
     origins = _spread_over_paths(origins[usable], origins_per_path)
     left_out = len(data) - len(torch.unique(origins.path))
     if left_out:
@@ -177,7 +176,6 @@ def futures(
 
 
 def _checked(plan: Sequence[tuple[Any, Any]], data: Trajectories) -> list[tuple[Tensor, Tensor]]:
-    """Stamps and contexts of each path."""
     if data.context is None:
         raise ValueError("The model takes no context, and therefore no `plan` of one. Leave it out.")
     if len(plan) != len(data):
@@ -240,7 +238,6 @@ def _legs(
 
 
 def _at(samples: Float[Tensor, "B N K *S"], places: Int[Tensor, "B T"]) -> Float[Tensor, "B N T *S"]:
-    """Samples at some of their times."""
     index = places.reshape(len(places), 1, -1, *[1] * (samples.ndim - 3))
     return samples.gather(2, index.expand(-1, samples.shape[1], -1, *samples.shape[3:]))
 
@@ -292,7 +289,6 @@ def _origins(model: SequenceModel, data: Trajectories) -> _Origins:
 
 
 def _met(data: Trajectories) -> Bool[Tensor, "L *S"]:
-    """Where a feature has been observed by then."""
     if data.observed is None:
         return torch.ones_like(data.states, dtype=torch.bool)
     first = torch.repeat_interleave(data.lengths.cumsum(0) - data.lengths, data.lengths)

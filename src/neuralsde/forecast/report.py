@@ -158,7 +158,6 @@ class HeldOut:
     figures: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """The log-likelihood, in words."""
         nll, lines = self.values["nll"], [f"Held out: {self.words}.", ""]
         if nll is None:
             return lines
@@ -169,9 +168,9 @@ class HeldOut:
             return [*lines, f"{text}.", ""]
         lines.append(f"{text} (Brownian motion with the mean and variance of the training steps: {-brownian:.4g}).")
         if nll["mean"] > brownian:
-            lines.append(
-                "That is worse than Brownian motion. If the val losses still fall, train for more steps. If they rise, the model "
-                "overfits: train for fewer steps, with a smaller net, more noise or more data."
+            lines.append("That is worse than Brownian motion. If the val losses still fall, train for more steps. ")
+            lines[-1] += (
+                "If they rise, the model overfits: train for fewer steps, with a smaller net, more noise or data."
             )
         return [*lines, ""]
 
@@ -209,7 +208,6 @@ def _time(table: Table) -> str:
 
 
 def _settings(model: SequenceModel) -> str:
-    """The settings that are not the defaults."""
     own, default = (flat(to_dict(config)) for config in (model.config, NeuralSDEConfig()))
     changed = {"lag": model.lag, **{k: v for k, v in own.items() if v != default.get(k)}}
     words = ", ".join(f"{k} = {v}" for k, v in changed.items() if v is not None and not k.endswith("kind"))

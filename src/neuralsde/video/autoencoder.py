@@ -62,7 +62,6 @@ class Autoencoder(SequenceModel):
         return {"encoder": Encoder(config.net, shape[0]), "decoder": Decoder(config.net, shape[0])}
 
     def measure(self, data: Transitions) -> Transition:
-        """Refuse frames that are not in [0, 1]."""
         pairs = super().measure(data)
         low, high = float(pairs.next.min()), float(pairs.next.max())
         if low < 0 or high > 1:

@@ -43,15 +43,12 @@ class Clip:
 
     @property
     def since(self) -> Float[np.ndarray, " T"]:
-        """Seconds from its beginning."""
         return self.times - self.times[0]
 
     def nearest(self, time: float) -> int:
-        """The frame nearest to a time from its beginning."""
         return int(np.abs(self.since - time).argmin())
 
     def part(self, rows: slice | np.ndarray) -> Clip:
-        """Some of its frames."""
         return Clip(self.name, self.frames[rows], self.times[rows])
 
 
@@ -132,7 +129,6 @@ def usable(videos: Split, step: float, context: int) -> Split:
 
 
 def _long_enough(video: Clip, step: float, context: int) -> bool:
-    """Whether it has a transition."""
     if len(video.times) <= context:
         return False
     times = torch.from_numpy(video.times.copy())

@@ -120,7 +120,6 @@ def fit_videos(
 
 
 def _check(folder: Path, train: TrainConfig, steps: int | None, holdout: float, resume: bool) -> None:
-    """Refuse what could only fail later."""
     check(0 <= holdout < 1, f"`holdout` is a share within [0, 1). Got {holdout}.")
     check(steps is None or steps >= 1, f"`steps` must be at least 1. Got {steps}.")
     runs = [(folder / name).exists() for name in ("checkpoints", "autoencoder/checkpoints")]
@@ -181,7 +180,6 @@ def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, train
 
 
 def _check_same(before: VideoPlan, plan: VideoPlan, folder: Path) -> None:
-    """A run that is resumed must be the same."""
     old, new = flat(to_dict(before)), flat(to_dict(plan))
     free = {f"{part}.{name}" for part in ("train", "autoencoder_train") for name in FREE - {"seed"}} | {"data"}
     for name in new:
@@ -202,7 +200,6 @@ def _plan(
     step: float,
     gpu: bool,
 ) -> VideoPlan:
-    """Sizes and steps by what is there."""
     if options.refine:
         _check_even(videos, step)
     num = (1 + options.copies) * sum(len(video.times) for video in videos.train)

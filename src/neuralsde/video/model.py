@@ -122,7 +122,6 @@ class VideoModel:
 
     @property
     def need(self) -> str:
-        """What a clip must have, in words."""
         length = f"{self.fps:.3g} per second ({(self.context - 1) * self.step:.3g} s)"
         return f"at least {self.context} frames at {length}: so many are given to this model"
 

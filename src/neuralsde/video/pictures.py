@@ -107,7 +107,6 @@ def _framed(tile: np.ndarray) -> np.ndarray:
 
 
 def _write(page: np.ndarray, text: str, left: int, top: int) -> None:
-    """Put text onto a page."""
     image = _pillow("Image").fromarray(page)
     _pillow("ImageDraw").Draw(image).text((left, top), text, fill=INK, font=_font())
     page[:] = np.asarray(image)

@@ -64,7 +64,6 @@ class Thing:
 
     @property
     def mass(self) -> float:
-        """Of a body as heavy as its volume and material make it."""
         volume = (4 / 3 * math.pi * RADIUS**3, (2 * HALF_SIDE) ** 3, math.pi * RADIUS**2 * HEIGHTS[2])[self.shape]
         return volume * DENSITIES[self.material]
 

@@ -149,7 +149,6 @@ class PushT:
         return np.array([*agent.position, *block.position, block.angle % (2 * math.pi)])
 
     def reset(self, seed: int) -> np.ndarray:
-        """The environment's own start for this seed."""
         self._env.reset(seed=int(seed))
         return self.state
 

@@ -52,15 +52,9 @@ def evaluate(
     kind = SDEPolicy.from_pretrained(folder).observation
     if kind not in OBSERVATION_SIZE:
         raise ValueError(f"{folder} does not act on Push-T: it observes {kind!r}, not {', '.join(OBSERVATION_SIZE)}.")
-    return roll_out(
-        partial(act_as, str(folder), variant, device),
-        seeds,
-        observe_kind=cast(ObservationKind, kind),
-        conditions=conditions(variant),
-        num_workers=num_workers,
-        batch_size=32,
-        progress=progress,
-    )
+    make, world = partial(act_as, str(folder), variant, device), conditions(variant)
+    how: dict[str, Any] = {"num_workers": num_workers, "batch_size": 32, "progress": progress}
+    return roll_out(make, seeds, observe_kind=cast(ObservationKind, kind), conditions=world, **how)
 
 
 def conditions(variant: Variant) -> Conditions:
@@ -71,9 +65,7 @@ def conditions(variant: Variant) -> Conditions:
 def act_as(folder: str, variant: Variant, device: str = "cpu") -> SDEPolicy:
     """The policy in a folder, run as the variant says."""
     changes: dict[str, Any] = {} if variant.chunk is None else {"chunk": variant.chunk}
-    sampler: dict[str, Any] = {
-        k: v for k, v in (("diffusion", variant.diffusion), ("pull", variant.pull)) if v is not None
-    }
+    sampler: dict[str, Any] = {k: v for k in ("diffusion", "pull") if (v := getattr(variant, k)) is not None}
     if variant.generation is not None:
         config = read_model(folder).config
         if not isinstance(config, DDIMConfig):
@@ -114,7 +106,6 @@ class PushTTask(Task[PushTConfig]):
         return action_paths(demos, sim.with_images(states, images[: len(states)], np.float16), config.policy)
 
     def policy(self, model: SequenceModel) -> SDEPolicy:
-        """The model as a controller."""
         limits = ([0.0, 0.0], [float(SIZE), float(SIZE)])
         kind = self.config.observation
         demos = self.demonstrations()

@@ -20,16 +20,8 @@ from neuralsde.baselines.config import Generation
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.collisions.config import Split
 from neuralsde.experiments.task import Scores, Task
-from neuralsde.experiments.tasks.clips import (
-    check_part,
-    content,
-    frame_settings,
-    has_part,
-    kept,
-    read_clips,
-    read_groups,
-    read_times,
-)
+from neuralsde.experiments.tasks import clips as source
+from neuralsde.experiments.tasks.clips import read_clips
 from neuralsde.experiments.video_config import ClipsConfig, VideoConfig, VideoVariant
 from neuralsde.metrics.frechet import frechet_distance, frechet_floor, motion_features
 from neuralsde.metrics.video import quality
@@ -54,20 +46,20 @@ VALIDATION_SIZE = 8_192  # transitions of the validation losses
 @lru_cache(maxsize=4)
 def _autoencoder(folder: str) -> Autoencoder:
     if not Path(folder).is_dir():
-        raise ValueError(
-            f"{folder} is not there: video is learned in the latents of an autoencoder. Train one (nsde train "
-            "collisions-autoencoder), or name yours: --task.autoencoder FOLDER."
-        )
+        remedy = "Train one (nsde train collisions-autoencoder), or name yours: --task.autoencoder FOLDER."
+        raise ValueError(f"{folder} is not there: video is learned in the latents of an autoencoder. {remedy}")
     return load_autoencoder(folder).to(device())
 
 
 def _paths(config: VideoConfig, part: Split) -> Trajectories:
     autoencoder = _autoencoder(config.autoencoder)
     weights = hashlib.sha256((autoencoder_folder(config.autoencoder) / "model.safetensors").read_bytes()).hexdigest()
-    key = (weights, content(config.clips), part)
-    latents = kept("latents", key, lambda: encode_clips(autoencoder, read_clips(config.clips, part)[0])).to(device())
+    key = (weights, source.content(config.clips), part)
+    latents = source.kept("latents", key, lambda: encode_clips(autoencoder, read_clips(config.clips, part)[0])).to(
+        device()
+    )
     num, length = latents.shape[:2]
-    times = read_times(config.clips, part).flatten().to(latents.device)
+    times = source.read_times(config.clips, part).flatten().to(latents.device)
     return Trajectories(latents.flatten(0, 1), times, torch.full((num,), length, device=latents.device))
 
 
@@ -76,7 +68,7 @@ def _paths(config: VideoConfig, part: Split) -> Trajectories:
 
 def validation_losses(model: SequenceModel, config: VideoConfig, *, seed: int = 0) -> dict[str, float]:
     """The losses of the training on validation clips, and the paper's reduced loss, mean log((r² + δ) / δ)."""
-    if not has_part(config.clips, "validation"):
+    if not source.has_part(config.clips, "validation"):
         return {}
     pairs = _paths(config, "validation").transitions(lag=config.lag, history=model.config.history)
     batch = pairs.spread(VALIDATION_SIZE)
@@ -102,11 +94,10 @@ def sampler_of(model: SequenceModel, variant: VideoVariant) -> Sampling:
 
 @lru_cache(maxsize=8)
 def _truth(clips: ClipsConfig, part: Split, num: int, context: int, rate: int, autoencoder: str) -> ClipBatch:
-    """Clips at `rate` times the frames of training."""
     scenes = replace(clips.collisions, fps=clips.collisions.fps * rate)
     finer = clips if rate == 1 else replace(clips, collisions=scenes, length=(clips.length - 1) * rate + 1)
     frames, times = read_clips(finer, part, num)
-    groups = read_groups(clips, part, num)
+    groups = source.read_groups(clips, part, num)
     return ClipBatch.of(_autoencoder(autoencoder), frames, times, context, rate=rate, groups=groups)
 
 
@@ -223,16 +214,17 @@ class VideoTask(Task[VideoConfig]):
     starts_from_history: ClassVar[bool] = True
 
     def data(self, seed: int = 0) -> Trajectories:
-        """The latents of the training clips, at their true times."""
         config = self.config
         for variant in (VideoVariant(name=""), *config.variants):
-            check_part(replace(config.clips, length=variant.length or config.clips.length), variant.part or config.part)
+            source.check_part(
+                replace(config.clips, length=variant.length or config.clips.length), variant.part or config.part
+            )
         return _paths(config, "train")
 
     def save(self, model: SequenceModel, folder: Path) -> None:
         """With what it needs to draw futures of any clip: frames to latents and back, and pictures to frames."""
         autoencoder = _autoencoder(self.config.autoencoder)
-        save_video_model(folder, model, autoencoder, settings=frame_settings(self.config.clips))
+        save_video_model(folder, model, autoencoder, settings=source.frame_settings(self.config.clips))
 
     def score(self, model: SequenceModel, seed: int = 0) -> Scores:
         """PSNR, SSIM and a Fréchet distance on latent motion, beside those of a copy of the last frame and of the decoder.
