@@ -56,7 +56,8 @@ def climatology(
 ) -> Float[Tensor, "B N *S"]:
     """States of the data for each forecast, whenever they were seen; `path` and `origin` as in `random_walk`."""
     rows = _pool(_complete(data))
-    return _Pool(data.states[rows], _owners(data)[rows], data.times[rows]).draw(path, origin, num_paths, rng)
+    owner = torch.repeat_interleave(torch.arange(len(data)), data.lengths)
+    return _Pool(data.states[rows], owner[rows], data.times[rows]).draw(path, origin, num_paths, rng)
 
 
 def _aside(factor: Float[Tensor, " K"], values: Tensor) -> Tensor:
@@ -96,10 +97,6 @@ def _increments(
     begin, end = pairs.start[rows], after[rows]
     took = data.times[end] - data.times[begin]
     return data.states[end] - data.states[begin], took, pairs.path[rows], data.times[end]
-
-
-def _owners(data: Trajectories) -> Int[Tensor, " L"]:
-    return torch.repeat_interleave(torch.arange(len(data)), data.lengths)
 
 
 def _complete(data: Trajectories) -> Bool[Tensor, " L"]:

@@ -90,18 +90,17 @@ def verdict(scores: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _short_time(table: Table, time: float) -> str:
-    return table.time.date(time)[:19].replace("T", " ") if table.time.kind == "dates" else f"{time:.4g}"
-
-
 def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path) -> None:
     """A fan chart of the chosen forecasts, of the first features."""
     from neuralsde.plots import paths as plots
 
     unit = table.time.unit
     label = "time" if unit is None else f"time ({unit})"
-    titles = [f"{table.ids[int(made.path[b])]}, from {_short_time(table, float(made.origin[b]))}" for b in chosen]
-    fans = [_fan(made, table, b, title) for b, title in zip(chosen, titles)]
+    fans = []
+    for b in chosen:
+        origin = float(made.origin[b])
+        time = table.time.date(origin)[:19].replace("T", " ") if table.time.kind == "dates" else f"{origin:.4g}"
+        fans.append(_fan(made, table, b, f"{table.ids[int(made.path[b])]}, from {time}"))
     plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label).savefig(output)
 
 
@@ -192,7 +191,12 @@ def fit_report(
     lines += ["", "## The model", "", f"- {_settings(model)}"]
     lines += [f"- {num_weights:,} weights; one step is {model.scale.step:g} {unit}"]
     lines += ["", "## Training", "", *losses(folder / "metrics.jsonl")] if folder is not None else []
-    lines += ["", "## On what was held out", "", *_scores(held_out)]
+    lines += ["", "## On what was held out", ""]
+    if held_out is None:
+        lines += ["Nothing was held out: how good the model is was not measured."]
+    else:
+        figures = [f"![{name}]({name})" for name in held_out.figures]
+        lines += [*held_out.lines(), "```", held_out.forecasts, "```", "", *figures]
     lines += ["", "## Go on", "", "```", *_commands(folder, table), "```", ""] if folder is not None else []
     return "\n".join(lines)
 
@@ -212,13 +216,6 @@ def _settings(model: SequenceModel) -> str:
     changed = {"lag": model.lag, **{k: v for k, v in own.items() if v != default.get(k)}}
     words = ", ".join(f"{k} = {v}" for k, v in changed.items() if v is not None and not k.endswith("kind"))
     return f"the default settings, but {words}" if words else "the default settings"
-
-
-def _scores(held_out: HeldOut | None) -> list[str]:
-    if held_out is None:
-        return ["Nothing was held out: how good the model is was not measured."]
-    figures = [f"![{name}]({name})" for name in held_out.figures]
-    return [*held_out.lines(), "```", held_out.forecasts, "```", "", *figures]
 
 
 def _commands(folder: Path, table: Table) -> list[str]:

@@ -83,32 +83,27 @@ def score_forecasts(
     walk = random_walk(pool, made.start, path, lead, **drawn)
     marginal = climatology(pool, path, **drawn)[:, :, None].expand_as(made.samples)
 
+    size = math.prod(data.shape)
+    names = data.names if data.names is not None and len(data.names) == size else [f"x{k}" for k in range(size)]
     own, own_crps = scorer.scores(made.samples)
     references = {}
     for name, samples in (("random_walk", walk), ("climatology", marginal)):
         there = made.mask & ~samples.isnan().any(1)  # a single path has a past to draw from only later on
         if bool(there.any()):
             scores, values = _Scorer(replace(made, mask=there), data).scores(samples)
-            references[name] = scores | {
-                "skill": _skill(own_crps.where(~values.isnan(), torch.nan), values, scorer.groups)
-            }
+            common = own_crps.where(~values.isnan(), torch.nan)
+            references[name] = scores | {"skill": _skill(common, values, scorer.groups)}
     return {
         "horizon": float(lead.max()),
         "num_paths": num_paths,
         "num_series": len(torch.unique(made.path)),
         "num_origins": len(made.path),
         "independent": scorer.independent,
-        "features": _feature_names(data),
+        "features": list(names[:MAX_FEATURES]),
         **own,
         **scorer.calibration(made.samples, rng),
         "references": references,
     }
-
-
-def _feature_names(data: Trajectories) -> list[str]:
-    size = math.prod(data.shape)
-    names = data.names if data.names is not None and len(data.names) == size else [f"x{k}" for k in range(size)]
-    return list(names[:MAX_FEATURES])
 
 
 def _skill(own: Tensor, other: Tensor, groups: Tensor) -> dict[str, Any]:

@@ -80,7 +80,10 @@ class TableModel:
             found = f"{', '.join(table.columns)} and {', '.join(table.context) or 'no context'}"
             takes = f"{wanted[0]} feature(s) and {wanted[1]} context value(s)"
             raise ValueError(f"The model takes {takes}. Got {found}. Name them with `columns` and `context`.")
-        return _only(table, ids) if ids else table
+        few = ", ".join(table.ids[:10]) + (", …" if len(table.ids) > 10 else "")
+        for name in ids:
+            check(name in table.ids, f"There is no path {name!r} in {table.report.file}. Its paths are {few}.")
+        return table.select([table.ids.index(name) for name in ids]) if ids else table
 
 
 AnyModel = Union[str, "os.PathLike[str]", SequenceModel, TableModel]
@@ -107,14 +110,6 @@ def usual_scoring(model: SequenceModel, data: Trajectories) -> dict[str, Any]:
     """Options of `forecasts` for scores, where nothing else was said."""
     horizon = min(DEFAULT_STEPS * model.scale.step, 0.5 * float(data.durations.max()))
     return {"horizon": horizon, "origins_per_path": math.ceil(ENOUGH_FORECASTS / len(data)), "hold_context": True}
-
-
-def _only(table: Table, ids: Sequence[str]) -> Table:
-    for name in ids:
-        if name not in table.ids:
-            few = ", ".join(table.ids[:10]) + (", …" if len(table.ids) > 10 else "")
-            raise ValueError(f"There is no path {name!r} in {table.report.file}. Its paths are {few}.")
-    return table.select([table.ids.index(name) for name in ids])
 
 
 # Forecasts
@@ -281,15 +276,17 @@ class SampledPaths:
     passes: dict[str, int] = field(default_factory=dict)
     """Network passes per path, of each net."""
 
-    def write(self, output: str | os.PathLike[str]) -> None:
-        """Write .npz or .csv; without ids there is one start, and no axis for it."""
+    def write(self, output: str | os.PathLike[str] | None) -> SampledPaths:
+        """Write .npz or .csv, if at all; without ids there is one start, and no axis for it."""
+        if output is None:
+            return self
         dates = None if self.axis is None else [[self.axis.date(t) for t in row] for row in self.times.tolist()]
         if Path(output).suffix == ".npz":
             arrays: dict[str, Any] = {"times": self.times, "paths": self.paths}
             arrays |= {} if dates is None else {"dates": np.array(dates)}
             one = {k: v[0] for k, v in arrays.items()}
             np.savez_compressed(output, **(one if self.ids is None else {"ids": np.array(self.ids), **arrays}))
-            return
+            return self
         shown = [[f"{t:.12g}" for t in row] for row in self.times.tolist()] if dates is None else dates
         flat = self.paths.reshape(*self.paths.shape[:3], -1)
         with open(output, "w", newline="", encoding="utf-8") as file:
@@ -299,6 +296,7 @@ class SampledPaths:
                 name = [] if self.ids is None else [self.ids[b]]
                 for n, path in enumerate(flat[b].tolist()):
                     writer.writerows([*name, n, t, *(f"{v:.8g}" for v in x)] for t, x in zip(stamps, path))
+        return self
 
 
 def sample_state(
@@ -347,7 +345,7 @@ def sample_state(
     )
     names = tuple(f"x{k}" for k in range(math.prod(shape))) if series is None else series.columns
     axis, first = _first_time(start_time, series)
-    return _written(SampledPaths(None, times[None] + first, drawn.paths.cpu().numpy(), names, axis, drawn.nfe), output)
+    return SampledPaths(None, times[None] + first, drawn.paths.cpu().numpy(), names, axis, drawn.nfe).write(output)
 
 
 def sample_table(
@@ -380,7 +378,7 @@ def sample_table(
     times = torch.cat([made.origin[:, None], made.times], dim=1).numpy()
     axis = table.time if table.time.kind == "dates" else None
     ids = [table.ids[k] for k in made.path.tolist()]
-    return _written(SampledPaths(ids, times, paths, table.columns, axis, made.nfe), output)
+    return SampledPaths(ids, times, paths, table.columns, axis, made.nfe).write(output)
 
 
 def _check(output: str | os.PathLike[str] | None, stop: float, num_times: int) -> None:
@@ -392,12 +390,6 @@ def _check(output: str | os.PathLike[str] | None, stop: float, num_times: int) -
 
 def _sampler(usual: Sampling, substeps: int | None, pull: float | None) -> Sampling:
     return with_settings(usual, {k: v for k, v in (("substeps", substeps), ("pull", pull)) if v is not None})
-
-
-def _written(drawn: SampledPaths, output: str | os.PathLike[str] | None) -> SampledPaths:
-    if output is not None:
-        drawn.write(output)
-    return drawn
 
 
 def _first_time(start: str | float | None, series: Series | None) -> tuple[TimeAxis | None, float]:

@@ -131,10 +131,11 @@ def _scores_between(
 ) -> dict[str, Any]:
     """Of the frames between those of the training's rate."""
     rate, coarse = variant.rate, truth.times[:, :: variant.rate]
+    between = [k for k in range(truth.bytes.shape[1]) if k % rate]
     if variant.between == "sampled":
         drawn = draw(model, truth.given, truth.times, sampler=sampler, seed=seed)
         path = drawn.paths[:, 0]
-        images = truth.decode(path[:, _between(rate, path.shape[1])])
+        images = truth.decode(path[:, between])
     else:
         beyond = 2 * coarse[:, -1:] - coarse[:, -2:-1]
         drawn = draw(model, truth.given, torch.cat([coarse, beyond], dim=1), sampler=sampler, seed=seed)
@@ -147,13 +148,8 @@ def _scores_between(
         else:
             images = truth.decode(straight(path, rate))
     passes = sum(drawn.nfe.values()) / (coarse.shape[1] - (variant.between == "sampled"))
-    means, frames = quality(images, shown(truth.bytes[:, _between(rate, truth.bytes.shape[1])]), truth.groups)
+    means, frames = quality(images, shown(truth.bytes[:, between]), truth.groups)
     return {"passes_per_frame": passes, **means, **(_by_clip(frames, truth) if variant.keep else {})}
-
-
-def _between(rate: int, num: int) -> list[int]:
-    """Places of the frames that are none of the training's rate."""
-    return [k for k in range(num) if k % rate]
 
 
 def _distance(drawn: Float[Tensor, "N F K h w"], truth: ClipBatch) -> dict[str, Any]:
