@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -87,8 +88,6 @@ class Data:
 
 def _read(place: Path) -> Demonstrations:
     """What is there of the arrays to write, under the names they are written by."""
-    from dataclasses import replace
-
     from neuralsde.data.robots.read import open_recording, read_demonstrations
 
     there = open_recording(place).names
@@ -118,22 +117,14 @@ def _check(data: Demonstrations, published: bool) -> list[str]:
         notes.append(f"{absent}, so a policy on states cannot be learned from it: {remedy}. ")
         notes[-1] += f"Written is what is there: {', '.join(data.observations)}."
     elif not notes:
-        same = _digest(data) == DIGEST
+        digest = hashlib.sha256()
+        for value, kind in ((data.actions, "<f4"), (data.observations["state"], "<f4"), (data.lengths.cumsum(), "<i8")):
+            digest.update(value.astype(kind, order="C").tobytes())
+        same = digest.hexdigest() == DIGEST
         source = "those that our results come from"
         differ = f"The numbers differ from {source}, in action, state or the ends of episodes."
         notes.append(f"The numbers are {source}." if same else differ)
     return notes
-
-
-def _digest(data: Demonstrations) -> str:
-    import hashlib
-
-    import numpy as np
-
-    digest = hashlib.sha256()
-    for value, kind in ((data.actions, "<f4"), (data.observations["state"], "<f4"), (data.lengths.cumsum(), "<i8")):
-        digest.update(np.ascontiguousarray(value, dtype=kind).tobytes())
-    return digest.hexdigest()
 
 
 def _write(data: Demonstrations, file: Path) -> None:

@@ -66,12 +66,14 @@ class Episodes:
     world: tyro.conf.OmitArgPrefixes[World] = field(default_factory=World)
 
     def run(self, folder: Path, output: Path | None) -> None:
+        from neuralsde.experiments.pusht.sim import PushT
         from neuralsde.experiments.result_tables import lost_episodes, policy_scores
-        from neuralsde.experiments.tasks.pusht import evaluate
+        from neuralsde.experiments.tasks.pusht import act_as, evaluate
         from neuralsde.metrics.imitation import ranges, summary
 
         self._check(output)
-        parameters = self._check_policy(folder)
+        PushT(self.world.control_hz)  # what no worker could do is refused here
+        parameters = sum(p.numel() for p in act_as(str(folder), self.world).model.parameters())
         seeds = range(self.first_seed, self.first_seed + self.num_episodes)
         watched = sys.stderr.isatty()
         rollout = evaluate(folder, seeds, variant=self.world, num_workers=self.num_workers, progress=watched)
@@ -105,14 +107,6 @@ class Episodes:
         if self.video_seed is not None and not self.first_seed <= self.video_seed <= last:
             seeds = f"{self.first_seed} to {last}"
             raise ValueError(f"`--video-seed` must be one of the episodes, {seeds}. Got {self.video_seed}.")
-
-    def _check_policy(self, folder: Path) -> int:
-        """Refuse what no worker could do; return the number of parameters."""
-        from neuralsde.experiments.pusht.sim import PushT
-        from neuralsde.experiments.tasks.pusht import act_as
-
-        PushT(self.world.control_hz)
-        return sum(p.numel() for p in act_as(str(folder), self.world).model.parameters())
 
     def _draw(self, rollout: Rollout) -> None:
         if self.video is None and self.picture is None:

@@ -94,7 +94,11 @@ def fit_videos(
         save_yaml(plan, record)
     else:
         _check_same(before, plan, folder)
-    say("\n".join(_announcement(videos, plan)))
+    num, held = (sum(len(video.times) for video in some) for some in (videos.train, videos.held_out))
+    copies = f" and {plan.copies} copies of each" if plan.copies else ""
+    lines = [f"Learning from {num:,} frames of {len(videos.train)} video(s){copies}, {1 / plan.step:.3g} per second."]
+    lines += [f"Held out: {videos.words}, {held:,} frames." if videos.held_out else "Nothing is held out."]
+    say("\n".join([*lines, *(f"- {note}" for note in videos.notes)]))
 
     learned = replace(videos, train=clips.with_copies(videos.train, options.copies))
     autoencoder = _autoencoder(plan, learned, folder, resume, say)
@@ -242,14 +246,6 @@ def _check_even(videos: clips.Split, step: float) -> None:
         found = f"Got frames {float(gaps.min()):.3g} to {float(gaps.max()):.3g} s apart"
         remedy = "Leave it out, or choose `fps` so that all are about as far apart."
         raise ValueError(f"`refine` needs an even frame rate. {found}. {remedy}")
-
-
-def _announcement(videos: clips.Split, plan: VideoPlan) -> list[str]:
-    num, held = (sum(len(video.times) for video in some) for some in (videos.train, videos.held_out))
-    copies = f" and {plan.copies} copies of each" if plan.copies else ""
-    lines = [f"Learning from {num:,} frames of {len(videos.train)} video(s){copies}, {1 / plan.step:.3g} per second."]
-    lines += [f"Held out: {videos.words}, {held:,} frames."] if videos.held_out else ["Nothing is held out."]
-    return [*lines, *(f"- {note}" for note in videos.notes)]
 
 
 # Autoencoder and latents
