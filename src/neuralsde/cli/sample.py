@@ -118,7 +118,7 @@ class Sample(TableOptions):
         fps = _frame_rate(self.video.fps, video.fps)
         if suffix in (".mp4", ".gif") and not 0 < fps * speed <= FASTEST:
             remedy = f"Give --speed {FASTEST / fps:.2g} or less, or write .npz."
-            raise ValueError(f"A film plays at most {FASTEST:g} frames per second. Got {fps:g} × {speed:g}. {remedy}")
+            raise ValueError(f"A film plays at most at {FASTEST:g} frames a second. Got {fps:g} × {speed:g}. {remedy}")
         writable_folder(output.parent)
         given = video.read(clip)
         changes = {k: v for k in ("substeps", "pull") if (v := getattr(self, k)) is not None}
