@@ -20,8 +20,8 @@ from neuralsde.video.config import VideoFit
 
 @dataclass(frozen=True, kw_only=True)
 class TableFit(Columns):
-    """Tables: one row per observation (.csv, .csv.gz, .parquet). Without --id the table is one series, without --time rows are 1
-    apart, without --columns all numeric columns without another use are features."""
+    """Tables: one row per observation (.csv, .csv.gz, .parquet). Without --id the table is one series, without --time
+    rows are 1 apart, without --columns all numeric columns without another use are features."""
 
     time_unit: Literal["us", "ms", "s", "min", "h", "d"] = "s"
     """Unit in which dates and durations are counted, in --lag and in horizons later."""

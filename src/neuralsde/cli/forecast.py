@@ -40,8 +40,8 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(Columns):
-    """Where a table is read otherwise than the record that `nsde fit` left beside the model says; features and covariates are
-    named in the order of the training."""
+    """Where a table is read otherwise than the record that `nsde fit` left beside the model says; features and
+    covariates are named in the order of the training."""
 
     ids: tuple[str, ...] = ()
     """Only these series."""

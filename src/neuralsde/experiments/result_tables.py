@@ -1,7 +1,7 @@
 """Results files as Markdown tables, one function per task.
 
-± is the 95 % interval over training seeds where there are three or more; two would say next to nothing, so that it is then over
-the clips or episodes, as for one.
+± is the 95 % interval over training seeds where there are three or more; two would say next to nothing, so that it is
+then over the clips or episodes, as for one.
 """
 
 from __future__ import annotations
