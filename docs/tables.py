@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from neuralsde.experiments import result_tables, result_tables_video
+from neuralsde.experiments import result_tables
 
 ROOT = Path(__file__).parent.parent
 
@@ -402,7 +402,7 @@ def _video_choice(file: str) -> Callable[[], str]:
     """What was tried on validation clips; the settings of the training in one column."""
 
     def table() -> str:
-        head, *rows = _parse(result_tables_video.choice(_results(file)))[0]
+        head, *rows = _parse(result_tables.choice(_results(file)))[0]
         joint = [c for c in ("copies", "input noise", "dropout", "steps") if c in head]
         if not joint:
             return _show([head, *rows])

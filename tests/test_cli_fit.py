@@ -355,7 +355,7 @@ def test_sample_with_a_history(tmp_path, capsys):
 
 
 def test_numbers_of_time_are_written_in_full(tmp_path):
-    from neuralsde.forecast.sample import SampledPaths
+    from neuralsde.forecast.tables import SampledPaths
 
     times = 1.7e9 + np.array([[0.0, 0.25]])
     SampledPaths(None, times, np.zeros((1, 1, 2, 1), np.float32), ("x",), None).write(tmp_path / "p.csv")

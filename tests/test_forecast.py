@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from toy_models import field_model
 
 import neuralsde as nsde
 from neuralsde.forecast.futures import forecasts, futures
-from toy_models import field_model
 
 
 def still(**settings):

@@ -272,11 +272,15 @@ def recording(tmp_path, sim):
 
 
 def test_demonstrations_are_rendered_once(recording, sim, monkeypatch):
-    from neuralsde.experiments.pusht import images as pusht_images
     from neuralsde.experiments.tasks import pusht
 
     calls, render = [], sim.render_states
-    monkeypatch.setattr(pusht_images, "render_states", lambda *args: calls.append(1) or render(*args))
+
+    def counted(*args, progress=None):
+        calls.extend([1] if progress else [])  # observations are rendered without
+        return render(*args)
+
+    monkeypatch.setattr(sim, "render_states", counted)
     config = PushTConfig(data=str(recording), observation="image")
     states = np.load(recording)["state"]
     data = pusht.PushTTask(config).data()
@@ -288,22 +292,20 @@ def test_demonstrations_are_rendered_once(recording, sim, monkeypatch):
     few = pusht.PushTTask(replace(config, num_demonstrations=1)).data()
     assert len(calls) == 1 and torch.equal(few.context, data.context[:4])
     # Other states, or half a file: rendered anew
-    pusht_images.demonstration_images(recording, states + 1)
+    sim.demonstration_images(recording, states + 1)
     assert len(calls) == 2
     kept.write_bytes(kept.read_bytes()[:1000])
     assert torch.equal(pusht.PushTTask(config).data().context, data.context) and len(calls) == 3
 
 
 def test_without_a_place_to_keep_images_they_are_rendered_anyway(recording, sim, monkeypatch):
-    from neuralsde.experiments.pusht import images as pusht_images
-
     def full(*_, **__):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(np, "savez_compressed", full)
     states = np.load(recording)["state"]
     with pytest.warns(UserWarning, match="cannot be kept beside the data.*No space left"):
-        images = pusht_images.demonstration_images(recording, states)
+        images = sim.demonstration_images(recording, states)
     np.testing.assert_array_equal(images, sim.render_states(states))
 
 

@@ -84,9 +84,9 @@ def test_an_episode_is_the_simulation():
     script.reset([5])
     states, scores = [state], []
     for _ in range(20):
-        state, covered = env.step(np.clip(script.select_action(observe(state[None], "pose"))[0], 0, 512))
+        state = env.advance(np.clip(script.select_action(observe(state[None], "pose"))[0], 0, 512))
         states.append(state)
-        scores.append(covered)
+        scores.append(float(coverage(state[None])[0]))
     np.testing.assert_array_equal(episode.states, states)
     assert (episode.best, episode.final, episode.steps) == (max(scores), scores[-1], 20)
     assert not episode.success and episode.pushed_at is None

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from problems import CoxIngersollRoss, DoubleWell, GeometricBrownianMotion, OrnsteinUhlenbeck
 from scipy import stats
 
 import neuralsde as nsde
 from neuralsde.nets.config import MLPConfig
-from problems import CoxIngersollRoss, DoubleWell, GeometricBrownianMotion, OrnsteinUhlenbeck
 
 FINE = nsde.Sampler(substeps=3)
 

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from toy_models import FixedNoise, constant_model, fields_of
 
 import neuralsde as nsde
 from neuralsde.data.transition import Transition
@@ -15,7 +16,6 @@ from neuralsde.nets.config import EncodedConfig, MLPConfig
 from neuralsde.sde import losses
 from neuralsde.sde.config import Denoiser, Euler, NeuralSDEConfig, Refined, Sampler
 from neuralsde.sde.laws.refined import refiner
-from toy_models import FixedNoise, constant_model, fields_of
 
 REFINED = {"tau": "start", "history": 2, "law": Refined(), "denoiser": None}
 

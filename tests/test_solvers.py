@@ -6,6 +6,7 @@ import torch
 import torchsde
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from problems import GeometricBrownianMotion
 from scipy import stats
 
 from neuralsde.models.scale import Scale
@@ -13,7 +14,6 @@ from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
 from neuralsde.solvers.integrate import Diverged, integrate
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import SCHEMES, Coefficients, euler
-from problems import GeometricBrownianMotion
 
 ALPHA = 1e-5
 GBM = GeometricBrownianMotion(mu=0.5, s=0.7)

@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from neuralsde import plots
-from neuralsde.experiments import result_tables_video
-from neuralsde.experiments.compare import folder_name, summarise
+from neuralsde.experiments import result_tables
+from neuralsde.experiments.compare import summarise
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import video as recipes
 from neuralsde.experiments.recipes.registry import COMPARISONS
@@ -45,7 +45,6 @@ def test_comparisons_have_their_command_and_their_table():
 
 def test_rows_have_names_of_their_own_and_differ_in_what_they_say():
     rows = recipes.comparison()
-    assert len({folder_name(label, 0) for label in rows}) == len(rows)
     assert rows["NSDE"].model.tau == "start" and rows["NSDE, uniform τ"].model.tau == "uniform"
     assert rows["Flow Matching"].model.target == "increment"
     assert len({(str(r.model)) for r in rows.values()}) == len(rows)
@@ -61,7 +60,7 @@ def test_rows_have_names_of_their_own_and_differ_in_what_they_say():
 
 def test_methods_stand_in_order_of_passes_beside_a_copy():
     ours = scores(0) | scores(1, "passes 5: ") | scores(-2, "copy: ") | {"passes 5: passes_per_frame": 5.0}
-    table = result_tables_video.methods(results({"NSDE": ours})).splitlines()
+    table = result_tables.methods(results({"NSDE": ours})).splitlines()
     lines = [line for line in table if line.startswith("| NSDE |")]
     assert lines[0].startswith("| NSDE | 1 | 25.00 ± 0.50 |") and lines[1].startswith("| NSDE | 5 | 26.00 ± 0.50 |")
     assert any("copy of the last frame | 0 | 23.00" in line for line in table)
@@ -69,7 +68,7 @@ def test_methods_stand_in_order_of_passes_beside_a_copy():
 
 
 def test_what_no_training_touches_keeps_its_interval_over_clips():
-    half = result_tables_video.half_width
+    half = result_tables.half_width
     assert half({"ci95": 0.3}, 3, 0.5) == 0.3 and half({"ci95": 0.3}, 2, 0.5) == 0.5
     assert half({"ci95": 1e-6}, 3, 0.5) == 0.5 and half({"ci95": None}, 1, 0.5) == 0.5
     assert half({"ci95": 0.3}, 3, None) == 0.3
@@ -78,23 +77,23 @@ def test_what_no_training_touches_keeps_its_interval_over_clips():
 def test_differences_are_those_of_the_same_clips():
     """Clips differ by dB, the models by 0.25 on each of them: the interval of the difference is 0."""
     values = results({"NSDE": scores(0.25), "Flow Matching": scores(0)})
-    table = result_tables_video.paired(values, [("NSDE", "Flow Matching"), ("NSDE", "PFI")])
+    table = result_tables.paired(values, [("NSDE", "Flow Matching"), ("NSDE", "PFI")])
     assert "| NSDE − Flow Matching | +0.25 ± 0.00 | +0.0250 ± 0.0000 |" in table
     assert "| NSDE − PFI | not measured | not measured |" in table
     runs = values["runs"]
     runs[0]["scores"] |= {"psnr_by_clip": "1 1 3 3", "recording_by_clip": "0 0 1 1"}
     runs[1]["scores"]["psnr_by_clip"] = "0 0 0 0"
-    mean, half = result_tables_video._difference(runs, "NSDE", "Flow Matching", "psnr")
+    mean, half = result_tables._difference(runs, "NSDE", "Flow Matching", "psnr")
     assert mean == 2 and half == pytest.approx(12.706, rel=1e-3)  # two recordings: t with one degree of freedom
     for run, shift in zip(runs, (1, 0)):  # another setting has clips of its own, from recordings of its own
         run["scores"] |= scores(shift, "36 frames: ") | {"36 frames: recording_by_clip": "0 1 1 1"}
     runs[0]["scores"]["36 frames: psnr_by_clip"] = "21 22 23 24"
     runs[1]["scores"]["36 frames: psnr_by_clip"] = "20 20 20 20"
     names = ("NSDE: 36 frames", "Flow Matching: 36 frames", "psnr")
-    mean, half = result_tables_video._difference(runs, *names)
+    mean, half = result_tables._difference(runs, *names)
     assert mean == 2.5 and half == pytest.approx(12.706 * math.sqrt(2 * 2 * 1.5**2) / 4, rel=1e-3)
     runs[1]["scores"]["36 frames: psnr_by_clip"] = "20 20 20"  # not the same clips: no difference
-    assert result_tables_video._difference(runs, *names) is None
+    assert result_tables._difference(runs, *names) is None
 
 
 def test_a_power_law_is_found():
@@ -111,7 +110,7 @@ def test_the_scaling_table_fits_what_is_there():
         f"width {w}": {"reduced_loss": 4 * n**-0.1, "parameters": n, "train_seconds": 1.0}
         for w, n in ((64, 10), (96, 100), (128, 1000))
     }
-    table = result_tables_video.scaling(results(losses))
+    table = result_tables.scaling(results(losses))
     assert "L' ∝ N^-0.1000, Pearson -1.0000 over 3 sizes." in table and "| width 512 | – | not measured | – |" in table
 
 
@@ -130,20 +129,20 @@ def test_figures_draw(tmp_path):
 @pytest.mark.parametrize(("num", "shown"), [(1, "± 0.50"), (2, "± 0.50"), (3, "± 2.48")])
 def test_intervals_are_over_seeds_from_three_on(num, shown):
     row = summarise([{"seed": k, "scores": scores(float(k))} for k in range(num)])
-    assert shown in result_tables_video._value(row, "psnr", 2)  # 3 seeds 25, 26, 27: t(2) · 1 / √3
+    assert shown in result_tables._value(row, "psnr", 2)  # 3 seeds 25, 26, 27: t(2) · 1 / √3
 
 
 def test_a_setting_that_one_seed_of_three_has_shows_the_interval_over_its_clips():
     runs = [{"seed": k, "scores": scores(float(k))} for k in range(3)]
     runs[0]["scores"] |= scores(0.0, "passes 5: ")
-    assert result_tables_video._value(summarise(runs), "passes 5: psnr", 2) == "25.00 ± 0.50"
+    assert result_tables._value(summarise(runs), "passes 5: psnr", 2) == "25.00 ± 0.50"
 
 
 def test_a_setting_that_two_seeds_of_three_have_shows_the_interval_over_its_clips():
     runs = [{"seed": k, "scores": scores(float(k))} for k in range(3)]
     for k in (0, 1):
         runs[k]["scores"] |= scores(float(k), "passes 5: ")
-    assert result_tables_video._value(summarise(runs), "passes 5: psnr", 2) == "25.50 ± 0.50"
+    assert result_tables._value(summarise(runs), "passes 5: psnr", 2) == "25.50 ± 0.50"
 
 
 def test_texts_are_left_out_of_means():

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from neuralsde.data.transition import Transition
     from neuralsde.forecast.fit import fit_table
     from neuralsde.forecast.futures import forecasts, futures
-    from neuralsde.forecast.sample import sample_state, sample_table
     from neuralsde.forecast.skill import evaluate_forecasts
-    from neuralsde.forecast.table_model import TableModel
-    from neuralsde.forecast.tables import evaluate_table, forecast_table
+    from neuralsde.forecast.tables import TableModel, evaluate_table, forecast_table, sample_state, sample_table
     from neuralsde.models.build import load
     from neuralsde.models.sequence import SequenceModel
     from neuralsde.nets.config import MLPConfig
@@ -48,7 +46,7 @@ _HOME = {
     "SDEPolicy": "policy.controller",
     "Sampler": "sde.config",
     "SequenceModel": "models.sequence",
-    "TableModel": "forecast.table_model",
+    "TableModel": "forecast.tables",
     "TrainConfig": "training.config",
     "Trajectories": "data.trajectories",
     "Transition": "data.transition",
@@ -68,8 +66,8 @@ _HOME = {
     "load_video_model": "video.model",
     "read_demonstrations": "data.robots.read",
     "read_table": "data.tables.read",
-    "sample_state": "forecast.sample",
-    "sample_table": "forecast.sample",
+    "sample_state": "forecast.tables",
+    "sample_table": "forecast.tables",
 }
 __all__ = [
     "Clip",

@@ -102,6 +102,12 @@ def to_dict(config: Any) -> Any:
     return config
 
 
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested plain values under dotted names, as options of the command line have them."""
+    parts = [flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v} for k, v in values.items()]
+    return {k: v for part in parts for k, v in part.items()}
+
+
 def from_dict(cls: Any, values: Any, where: str = "") -> Any:
     """Build `cls` from plain values; an unknown key or a value of the wrong type is an error that names its place."""
     if get_origin(cls) in (Union, types.UnionType):

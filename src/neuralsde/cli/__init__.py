@@ -21,7 +21,7 @@ from neuralsde.cli.options import PARTS, given, in_flags, refuse, short_help
 from neuralsde.cli.sample import Sample
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES, summaries
-from neuralsde.records import RunError, load_yaml, to_dict
+from neuralsde.records import RunError, check, load_yaml, to_dict
 from neuralsde.training.config import RunOptions
 
 OVERVIEW = """\
@@ -49,7 +49,6 @@ class List:
     """List the recipes."""
 
     def run(self) -> None:
-        """Print one line per recipe."""
         for name, summary in summaries().items():
             print(f"{name:26} {summary}")
 
@@ -84,23 +83,14 @@ class Compare:
     """Push-T: episodes, if not as many as the recipes say."""
 
     def run(self) -> None:
-        """Run what is missing and print the table."""
         if self.task != "pusht":
             refuse(given(self, {"data", "num_episodes"}), "this is for `nsde compare pusht`.")
         from neuralsde.experiments.compare import compare_methods
 
-        table = compare_methods(
-            self.task,
-            self.output,
-            only=self.only,
-            num_seeds=self.num_seeds,
-            num_workers=self.num_workers,
-            cpu=self.cpu,
-            fresh=self.fresh,
-            settings={} if self.num_episodes is None else {"num_episodes": self.num_episodes},
-            local={} if self.data is None else {"data": str(self.data)},
-        )
-        print(table)
+        options = {name: getattr(self, name) for name in ("only", "num_seeds", "num_workers", "cpu", "fresh")}
+        settings = {} if self.num_episodes is None else {"num_episodes": self.num_episodes}
+        local = {} if self.data is None else {"data": str(self.data)}
+        print(compare_methods(self.task, self.output, settings=settings, local=local, **options))
 
 
 @dataclass(frozen=True)
@@ -117,11 +107,9 @@ class Plot:
     """Image file; default paths.png in the run folder."""
 
     def run(self) -> None:
-        """Draw and save."""
         from neuralsde.experiments.run import plot_run
 
-        if self.num_paths < 1:
-            raise ValueError(f"`--num-paths` must be at least 1. Got {self.num_paths}.")
+        check(self.num_paths >= 1, f"`--num-paths` must be at least 1. Got {self.num_paths}.")
         refuse_videos(self.run_dir)
         output = self.output or self.run_dir / "paths.png"
         plot_run(self.run_dir, num_paths=self.num_paths, seed=self.seed).savefig(output)
@@ -152,23 +140,17 @@ def _train(arguments: list[str]) -> None:
     elif arguments and arguments[0] in RECIPES:
         experiment, rest = RECIPES[arguments[0]](), arguments[1:]
     elif arguments and arguments[0] in ("-h", "--help"):
-        print(
-            f"usage: nsde train RECIPE [options]   or   nsde train --config run/config.yaml [options]\n\nrecipes: {names}\n"
-        )
+        print("usage: nsde train RECIPE [options]   or   nsde train --config run/config.yaml [options]\n")
+        print(f"recipes: {names}\n")
         print("`nsde train RECIPE --help` lists the options; `nsde list` says what the recipes are.")
         return
     else:
         given = arguments[0] if arguments else "nothing"
         raise ValueError(f"`nsde train` takes a recipe or --config FILE. Got {given}. Recipes: {names}.")
 
-    args = tyro.cli(
-        Train,
-        default=Train(experiment, Path("runs") / experiment.name),
-        args=rest,
-        prog="nsde train",
-        config=(tyro.conf.AvoidSubcommands,),
-        registry=PARTS,
-    )
+    usual = Train(experiment, Path("runs") / experiment.name)
+    more: dict[str, Any] = {"config": (tyro.conf.AvoidSubcommands,), "registry": PARTS}
+    args = tyro.cli(Train, default=usual, args=rest, prog="nsde train", **more)
     if args.dry_run:
         print(yaml.safe_dump(to_dict(args.experiment), sort_keys=False), end="")
         return
@@ -181,32 +163,22 @@ def _train(arguments: list[str]) -> None:
     print(f"Wrote {args.output}: config.yaml, metrics.jsonl, model/, results.json")
 
 
-COMMANDS: dict[str, type] = {
-    "demo": Demo,
-    "list": List,
-    "fit": Fit,
-    "sample": Sample,
-    "forecast": Forecast,
-    "evaluate": Evaluate,
-    "compare": Compare,
-    "plot": Plot,
-    "data": Data,
-}
+_CLASSES = (Demo, List, Fit, Sample, Forecast, Evaluate, Compare, Plot, Data)
+COMMANDS: dict[str, type] = {command.__name__.lower(): command for command in _CLASSES}
 
 
 def _dispatch(arguments: list[str]) -> None:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    name, *rest = arguments or ["help"]
+    if name in ("-h", "--help", "help"):
         print(OVERVIEW)
         return
-    if arguments[0] == "--version":
+    if name == "--version":
         print(f"neuralsde {__version__}")
         return
-    name, rest = arguments[0], arguments[1:]
     if name == "train":
         _train(rest)
         return
-    if name not in COMMANDS:
-        raise ValueError(f"There is no command {name!r}. Commands: {', '.join([*COMMANDS, 'train'])}.")
+    check(name in COMMANDS, f"There is no command {name!r}. Commands: {', '.join([*COMMANDS, 'train'])}.")
     command = COMMANDS[name]
     if command is Fit and {"-h", "--help"} & set(rest):
         command = short_help(command, Fit.SHORT)

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional
 
 from neuralsde.cli.options import given
-from neuralsde.cli.video_data import VideoOptions, write_videos
+from neuralsde.records import check
+from neuralsde.video.config import Decoding
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from neuralsde.data.robots.demonstrations import Demonstrations
+    from neuralsde.data.videos.shards import VideoShards
 
-EPISODES, ROWS = 206, 25_650
-"""Of the published demonstrations of Push-T."""
+EPISODES, ROWS = 206, 25_650  # of the published demonstrations of Push-T
 DIGEST = "a8e508a9dcd2e9948f7b448927a117bf14935a8fe42e3ff7135c4bdcc7118ae0"
 """SHA-256 over action, state (float32) and episode_ends (int64) of the copy that our results come from."""
-WIDTHS = {"action": 2, "state": 5, "agent_pos": 2, "environment_state": 16}
-"""Numbers per row."""
+WIDTHS = {"action": 2, "state": 5, "agent_pos": 2, "environment_state": 16}  # numbers per row
 LEROBOT = {"agent_pos": "observation.state", "environment_state": "observation.environment_state"}
 """Columns of LeRobot's versions, by what they are called here: `state` is kept for agent and block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoOptions(Decoding):
+    """Videos: how they are read; what is absent is as is usual for the data set."""
+
+    every: int | None = None
+    """Take every so many-th frame; absent: 1, CLEVRER 5."""
+    min_frames: int | None = None
+    """Leave out videos with fewer frames; absent: 2."""
+    only: tuple[str, ...] = ()
+    """Some actions of KTH or Weizmann, some parts (train, validation, test) of CLEVRER; absent: all."""
+    fps: float | None = None
+    """Frames per second of HDF5, which has no times."""
+    seed: int = 0
+    """Of the split of a folder of your own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,21 +60,18 @@ class Data:
     videos: tyro.conf.OmitArgPrefixes[VideoOptions] = field(default_factory=VideoOptions)
 
     def run(self) -> None:
-        """Get, check, write, describe."""
         if self.task == "pusht":
             self._pusht(self.output or Path("data/pusht.npz"))
             return
-        write_videos(self.task, self.source, self.output or Path("data") / self.task, self.videos)
+        _write_videos(self.task, self.source, self.output or Path("data") / self.task, self.videos)
 
     def _pusht(self, output: Path) -> None:
         from neuralsde.data.download import SOURCES, fetch
         from neuralsde.files import writable_folder
 
         flags = given(self.videos)
-        if flags:
-            raise ValueError(f"{', '.join(flags)} is for videos, not for pusht.")
-        if output.suffix != ".npz":
-            raise ValueError(f"`--output` must end in .npz. Got {output}.")
+        check(not flags, f"{', '.join(flags)} is for videos, not for pusht.")
+        check(output.suffix == ".npz", f"`--output` must end in .npz. Got {output}.")
         writable_folder(output.parent)
         place = self.source or fetch(SOURCES[self.task], output.parent)
         try:
@@ -76,8 +88,6 @@ class Data:
 
 def _read(place: Path) -> Demonstrations:
     """What is there of the arrays to write, under the names they are written by."""
-    from dataclasses import replace
-
     from neuralsde.data.robots.read import open_recording, read_demonstrations
 
     there = open_recording(place).names
@@ -85,8 +95,7 @@ def _read(place: Path) -> Demonstrations:
         names = {ours: theirs for ours, theirs in LEROBOT.items() if theirs in there}
     else:
         names = {name: name for name in ("state", "keypoint", "agent_pos", "environment_state") if name in there}
-        if not names:
-            raise ValueError(f"{place} must hold `state`, the agent's and the block's pose. It has {', '.join(there)}.")
+        check(bool(names), f"{place} must hold `state`, the agent's and the block's pose. It has {', '.join(there)}.")
     data = read_demonstrations(place, observations=list(names.values()))
     return replace(data, observations={ours: data.observations[theirs] for ours, theirs in names.items()})
 
@@ -95,40 +104,27 @@ def _check(data: Demonstrations, published: bool) -> list[str]:
     """Refuse what is not Push-T, and what was published otherwise; say what else is odd."""
     for name, value in {"action": data.actions, **data.observations}.items():
         if name in WIDTHS and value.shape[1:] != (WIDTHS[name],):
-            raise ValueError(
-                f"Push-T has {WIDTHS[name]} numbers in every row of `{name}`. Got shape {value.shape}: this is something else."
-            )
+            wanted = f"Push-T has {WIDTHS[name]} numbers in every row of `{name}`"
+            raise ValueError(f"{wanted}. Got shape {value.shape}: this is something else.")
     notes = []
     if (len(data), len(data.actions)) != (EPISODES, ROWS):
         text = f"the published data has {EPISODES} episodes and {ROWS:,} rows, this has {len(data)} and {len(data.actions):,}"
-        if published:
-            raise ValueError(f"The download is not the data that was published: {text}.")
+        check(not published, f"The download is not the data that was published: {text}.")
         notes.append(f"Not the published demonstrations: {text}.")
     if "state" not in data.observations:
-        notes.append(
-            "The pose of the block is not in it (no `state` with agent xy, block xy, angle), so a policy on states cannot be "
-            "learned from it: take the original instead (`nsde data pusht` without --from, or its zarr or npz by --from). "
-            f"Written is what is there: {', '.join(data.observations)}."
-        )
+        absent = "The pose of the block is not in it (no `state` with agent xy, block xy, angle)"
+        remedy = "take the original instead (`nsde data pusht` without --from, or its zarr or npz by --from)"
+        notes.append(f"{absent}, so a policy on states cannot be learned from it: {remedy}. ")
+        notes[-1] += f"Written is what is there: {', '.join(data.observations)}."
     elif not notes:
-        same = _digest(data) == DIGEST
-        notes.append(
-            "The numbers are those that our results come from."
-            if same
-            else "The numbers differ from those that our results come from, in action, state or the ends of episodes."
-        )
+        digest = hashlib.sha256()
+        for value, kind in ((data.actions, "<f4"), (data.observations["state"], "<f4"), (data.lengths.cumsum(), "<i8")):
+            digest.update(value.astype(kind, order="C").tobytes())
+        same = digest.hexdigest() == DIGEST
+        source = "those that our results come from"
+        differ = f"The numbers differ from {source}, in action, state or the ends of episodes."
+        notes.append(f"The numbers are {source}." if same else differ)
     return notes
-
-
-def _digest(data: Demonstrations) -> str:
-    import hashlib
-
-    import numpy as np
-
-    digest = hashlib.sha256()
-    for value, kind in ((data.actions, "<f4"), (data.observations["state"], "<f4"), (data.lengths.cumsum(), "<i8")):
-        digest.update(np.ascontiguousarray(value, dtype=kind).tobytes())
-    return digest.hexdigest()
 
 
 def _write(data: Demonstrations, file: Path) -> None:
@@ -145,17 +141,66 @@ def _write(data: Demonstrations, file: Path) -> None:
 
 
 def _describe(data: Demonstrations) -> list[str]:
-    """One line for the whole and one per array."""
     import numpy as np
 
     low, middle, high = np.percentile(data.lengths, [0, 50, 100])
     lines = [f"{len(data)} episodes, {len(data.actions):,} rows; {low:g} to {high:g} rows each, median {middle:g}"]
     for name, value in {"action": data.actions, **data.observations}.items():
-        lines.append(f"  {name:18} {'×'.join(map(str, value.shape)):12} {_ranges(value)}")
+        columns = value.T if value.ndim == 2 and value.shape[1] <= 5 else [value]  # all as one where they are many
+        ranges = "  ".join(f"{column.min():.4g} … {column.max():.4g}" for column in columns)
+        lines.append(f"  {name:18} {'×'.join(map(str, value.shape)):12} {ranges}")
     return lines
 
 
-def _ranges(value: np.ndarray) -> str:
-    """Smallest and largest value of each column, or of all where they are many."""
-    columns = value.T if value.ndim == 2 and value.shape[1] <= 5 else [value]
-    return "  ".join(f"{column.min():.4g} … {column.max():.4g}" for column in columns)
+# Videos
+
+
+def _write_videos(task: str, source: Path | None, output: Path, options: VideoOptions) -> None:
+    from neuralsde.data.videos.decode import FrameSettings
+    from neuralsde.data.videos.folders import folder_clips
+    from neuralsde.data.videos.public import MODULES, write_public
+    from neuralsde.data.videos.sharding import write_shards
+    from neuralsde.files import writable_folder
+
+    frames: dict[str, Any] = {name: getattr(options, name) for name in ("size", "fit", "colour", "every", "min_frames")}
+    more: dict[str, Any] = {"on_bad": options.on_bad, "num_workers": options.num_workers, "progress": True}
+    if options.fps is not None and task != "videos":
+        raise ValueError(f"--fps is for `nsde data videos` on HDF5: {task} has true times.")
+    writable_folder(output)
+    context, future = 1, 0
+    if task != "videos":
+        shards = write_public(task, output, source=source, only=options.only, **more, **frames)
+        context, future = MODULES[task].CONTEXT, MODULES[task].FUTURE
+    else:
+        if source is None:
+            raise ValueError("Name the folder with your videos: nsde data videos --from FOLDER.")
+        check(not options.only, "--only is for kth, clevrer and weizmann. Name a folder that holds only what you want.")
+        clips = folder_clips(source, seed=options.seed, fps=options.fps)
+        shards = write_shards(clips, output, FrameSettings().changed(**frames), source=str(source), **more)
+    settings = shards.settings
+    lines = [str(shards.report), *_parts(shards), *_short(shards, context, future)]
+    shape = "×".join(map(str, settings.shape))
+    lines.append(f"Wrote {output}: {shards.num_frames:,} frames of {shape} ({settings.fit}), every {settings.every}.")
+    print("\n".join(lines))
+
+
+def _parts(shards: VideoShards) -> list[str]:
+    lines = []
+    for way in shards.ways:
+        parts = shards.parts(way)
+        texts = []
+        for part in dict.fromkeys(parts):
+            lengths = [n for n, own in zip(shards.lengths, parts) if own == part]
+            texts.append(f"{part or 'no part'} {len(lengths)} videos, {sum(lengths):,} frames")
+        lines.append(f"  split {way!r}: {'; '.join(texts)}")
+    return lines
+
+
+def _short(shards: VideoShards, context: int, future: int) -> list[str]:
+    """What is too short for the clips that are usual for the data set."""
+    length = context + future
+    short = [name for name, n in zip(shards.names, shards.lengths) if n < length]
+    if not short:
+        return []
+    shown = f"{', '.join(short[:5])}{', …' if short[5:] else ''}"
+    return [f"- {len(short)} of {len(shards)} videos are shorter than a clip of {context} + {future} frames: {shown}"]

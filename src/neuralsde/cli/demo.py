@@ -9,6 +9,7 @@ from typing import Literal
 from tyro.conf import Positional
 
 from neuralsde.cli.options import given, refuse
+from neuralsde.records import check
 
 OWN = {
     "branching": {"num_paths", "seed", "steps", "num_workers"},
@@ -43,32 +44,26 @@ class Demo:
     """Video: folder of a model, or run folder; default the model that comes with the library."""
 
     def run(self) -> None:
-        """Do it, and say where it is."""
         for task, names in OWN.items():
             refuse(given(self, names - OWN[self.task]), f"this is for `nsde demo {task}`.")
-        if self.task == "branching":
-            self._branching(self.output or Path("runs/demo"))
-        elif self.task == "pusht":
-            self._pusht(self.output or Path("runs/demo-pusht"))
-        else:
-            self._video(self.output or Path("runs/demo-video"))
+        demos = {"branching": self._branching, "pusht": self._pusht, "video": self._video}
+        output = self.output or Path("runs/demo" if self.task == "branching" else f"runs/demo-{self.task}")
+        demos[self.task](output)
+        print(f"Report:  {output / 'report.html'}")
 
     def _branching(self, output: Path) -> None:
         from neuralsde.experiments.demos.branching import run_demo
         from neuralsde.experiments.result_tables import branching
 
-        values = run_demo(
-            output, num_paths=self.num_paths or 200, seed=self.seed, num_workers=self.num_workers, steps=self.steps
-        )
+        num, workers = self.num_paths or 200, self.num_workers
+        values = run_demo(output, num_paths=num, seed=self.seed, num_workers=workers, steps=self.steps)
         print(f"\n{branching(values)}\n")
         print(f"Figures: {output / 'density.png'}, {output / 'ablation.png'}")
-        print(f"Report:  {output / 'report.html'}")
 
     def _pusht(self, output: Path) -> None:
-        from neuralsde.cli.episodes import check_writable, policy_folder
+        from neuralsde.cli.evaluate import check_writable, policy_folder
 
-        if self.num_episodes < 1:
-            raise ValueError(f"`--num-episodes` must be at least 1. Got {self.num_episodes}.")
+        check(self.num_episodes >= 1, f"`--num-episodes` must be at least 1. Got {self.num_episodes}.")
         for name in ("episode.gif", "trajectories.png"):
             check_writable(output / name)
         from neuralsde.experiments.demos.pusht import run_demo, shipped
@@ -83,10 +78,9 @@ class Demo:
         print("\n" + "\n".join([policy_scores(values["scores"]), *lost_episodes(values["failures"])]) + "\n")
         print(f"Episode: {output / 'episode.gif'}")
         print(f"Paths:   {output / 'trajectories.png'}")
-        print(f"Report:  {output / 'report.html'}")
 
     def _video(self, output: Path) -> None:
-        from neuralsde.cli.episodes import check_writable
+        from neuralsde.cli.evaluate import check_writable
 
         for name in ("futures.mp4", "futures.gif"):
             check_writable(output / name)
@@ -96,10 +90,8 @@ class Demo:
         video = load_video_model(shipped() if self.model is None else self.model)
         num_paths = 4 if self.num_paths is None else self.num_paths
         values = run_demo(video, output, num_paths=num_paths, seed=self.seed)
-        print(
-            f"{num_paths} futures of {values['futures']['frames']} frames in {values['futures']['seconds']:.2f} s, "
-            f"{values['futures']['network_passes']} network passes each; slow motion in {values['slow']['seconds']:.2f} s."
-        )
+        done, slow = values["futures"], values["slow"]
+        print(f"{num_paths} futures of {done['frames']} frames in {done['seconds']:.2f} s,", end=" ")
+        print(f"{done['network_passes']} network passes each; slow motion in {slow['seconds']:.2f} s.")
         print(f"Futures: {output / 'futures.mp4'}, {output / 'futures.png'}")
         print(f"Slow:    {output / 'slow.mp4'}, {output / 'slow.png'}")
-        print(f"Report:  {output / 'report.html'}")

@@ -10,32 +10,21 @@ from typing import Annotated, ClassVar, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
+from neuralsde.cli.forecast import Columns
 from neuralsde.cli.options import given, in_flags, keywords, refuse
+from neuralsde.records import check
 from neuralsde.sde.config import Moments, NeuralSDEConfig
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.video.config import VideoFit
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableFit:
-    """Tables: one row per observation (.csv, .csv.gz, .parquet)."""
+class TableFit(Columns):
+    """Tables: one row per observation (.csv, .csv.gz, .parquet). Without --id the table is one series, without --time
+    rows are 1 apart, without --columns all numeric columns without another use are features."""
 
-    id: str | None = None
-    """Column with the series id. Without it, the table is one series."""
-    time: str | None = None
-    """Column of the time stamps: numbers, ISO dates or durations. Without it, rows are 1 apart."""
-    columns: tuple[str, ...] = ()
-    """Columns of the features; all numeric columns without another use if not given."""
-    context: tuple[str, ...] = ()
-    """Columns of the covariates."""
     time_unit: Literal["us", "ms", "s", "min", "h", "d"] = "s"
     """Unit in which dates and durations are counted, in --lag and in horizons later."""
-    date_format: str | None = None
-    """Format of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M"."""
-    separator: str | None = None
-    """Column separator of the CSV (detected if not given)."""
-    decimal: Literal[".", ","] | None = None
-    """Decimal separator of the CSV (detected if not given)."""
     lag: tuple[float | None, ...] = ()
     """Time between the states of a transition, one or several; None: consecutive observations, the default."""
     encoder: Literal["gru", "transformer"] | None = None
@@ -76,13 +65,11 @@ class Fit:
     video: OmitArgPrefixes[VideoFit] = field(default_factory=VideoFit)
 
     def run(self) -> None:
-        """Fit the table or the videos."""
         from neuralsde.data.videos.clips import holds_videos
 
         named = self.data if self.data.name.strip(".") else self.data.resolve()
         folder = self.output or Path("runs") / named.name.split(".")[0]
-        if not self.data.exists():
-            raise ValueError(f"There is no file or folder {self.data}.")
+        check(self.data.exists(), f"There is no file or folder {self.data}.")
         if holds_videos(self.data):
             refuse(given(self, {"table", "model"}), f"this is for tables. {self.data} is taken for videos.")
             self._fit_videos(folder)

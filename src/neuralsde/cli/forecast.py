@@ -13,35 +13,42 @@ from neuralsde.cli.options import in_flags, keywords
 
 if TYPE_CHECKING:
     from neuralsde.data.tables.read import Table
-    from neuralsde.forecast.table_model import TableModel
+    from neuralsde.forecast.tables import TableModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions:
-    """How a table is read, where it differs from the record that `nsde fit` left beside the model."""
+class Columns:
+    """How a table is read."""
 
     id: str | None = None
     """Column with the series id."""
     time: str | None = None
-    """Column of the time stamps."""
+    """Column of the time stamps: numbers, ISO dates or durations."""
     columns: tuple[str, ...] = ()
-    """Columns of the features, in the order of the training."""
+    """Columns of the features."""
     context: tuple[str, ...] = ()
-    """Columns of the covariates, in the order of the training."""
+    """Columns of the covariates."""
     time_unit: Literal["us", "ms", "s", "min", "h", "d"] | None = None
     """Unit of dates and durations."""
     date_format: str | None = None
-    """Format of dates that are not ISO, as for strptime."""
+    """Format of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M"."""
     separator: str | None = None
     """Column separator of the CSV (detected if not given)."""
     decimal: Literal[".", ","] | None = None
     """Decimal separator of the CSV (detected if not given)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(Columns):
+    """Where a table is read otherwise than the record that `nsde fit` left beside the model says; features and
+    covariates are named in the order of the training."""
+
     ids: tuple[str, ...] = ()
     """Only these series."""
 
     def open(self, folder: Path, file: Path) -> tuple[TableModel, Table]:
         """The model, and the table in the form that it was trained on; what was read is printed."""
-        from neuralsde.forecast.table_model import TableModel
+        from neuralsde.forecast.tables import TableModel
 
         refuse_videos(folder)
         model = TableModel.load(folder)
@@ -50,8 +57,7 @@ class TableOptions:
         return model, table
 
 
-OF_TABLES = {field.name for field in dataclasses.fields(TableOptions)}
-"""Options that need --data."""
+OF_TABLES = {field.name for field in dataclasses.fields(TableOptions)}  # options that need --data
 
 
 def refuse_videos(folder: Path) -> None:
@@ -59,10 +65,8 @@ def refuse_videos(folder: Path) -> None:
     from neuralsde.video.model import video_folder
 
     if video_folder(folder) is not None:
-        raise ValueError(
-            f"{folder} holds a model of videos: report.md or results.json in its run has its scores. "
-            f"Draw with `nsde sample {folder} CLIP`."
-        )
+        scores = "report.md or results.json in its run has its scores"
+        raise ValueError(f"{folder} holds a model of videos: {scores}. Draw with `nsde sample {folder} CLIP`.")
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,6 @@ class Forecast(TableOptions):
     """Image file of a fan chart of the first series."""
 
     def run(self) -> None:
-        """Forecast and write."""
         from neuralsde.forecast.tables import forecast_table
 
         model, table = self.open(self.model, self.data)

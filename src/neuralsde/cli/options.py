@@ -13,7 +13,7 @@ from typing import Any
 
 import tyro
 
-from neuralsde.records import from_dict
+from neuralsde.records import check, from_dict
 from neuralsde.sde.config import Denoiser, Law
 
 
@@ -35,8 +35,7 @@ def given(options: Any, names: Collection[str] | None = None, usual: Any = None)
 
 def refuse(flags: list[str], why: str) -> None:
     """Say that these flags mean nothing here."""
-    if flags:
-        raise ValueError(f"{', '.join(flags)}: {why}")
+    check(not flags, f"{', '.join(flags)}: {why}")
 
 
 def keywords(function: Callable[..., Any], options: Any) -> dict[str, Any]:

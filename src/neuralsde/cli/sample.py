@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +13,24 @@ from tyro.conf import Positional
 
 from neuralsde.cli.forecast import OF_TABLES, TableOptions, refuse_videos
 from neuralsde.cli.options import given, keywords, refuse
-from neuralsde.cli.sample_video import VideoSample, sample_video
+from neuralsde.records import check, with_settings
 
 STATES = {"stop", "start", "data", "start_context", "start_time", "num_times", *OF_TABLES}
 """Options of paths of numbers alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoSample:
+    """Futures of a clip, by a model of videos."""
+
+    fps: str | None = None
+    """Frames per second of the futures: a number, or a multiple of the training's such as 2x; absent: as in training."""
+    frames: int = 16
+    """Frames of each future."""
+    at: float | None = None
+    """Time in the clip of the last frame that is given, in seconds; absent: its end. What follows is shown as the truth."""
+    speed: float = 1.0
+    """How fast the film plays: 0.25 is slow motion."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +67,6 @@ class Sample(TableOptions):
     video: Annotated[VideoSample, tyro.conf.arg(name="")] = field(default_factory=VideoSample)
 
     def run(self) -> None:
-        """Sample and write."""
         from neuralsde.video.model import video_folder
 
         folder = video_folder(self.model)
@@ -59,20 +74,16 @@ class Sample(TableOptions):
             if self.clip is None:
                 raise ValueError(f"{self.model} is a model of videos. Give a clip: nsde sample {self.model} CLIP.mp4")
             refuse(given(self, STATES), "this is for paths of numbers, not for a clip.")
-            output = self.output or Path("futures.mp4")
-            settings = {name: getattr(self, name) for name in ("num_paths", "seed", "substeps", "pull")}
-            sample_video(self.video, self.clip, folder, output, **settings)
+            self._sample_video(self.clip, folder, self.output or Path("futures.mp4"))
             return
         if self.clip is not None:
-            raise ValueError(
-                f"{self.model} is no model of videos: it has no video.json. Leave out {self.clip}, or give the run folder of "
-                "`nsde fit` on videos."
-            )
+            remedy = f"Leave out {self.clip}, or give the run folder of `nsde fit` on videos."
+            raise ValueError(f"{self.model} is no model of videos: it has no video.json. {remedy}")
         refuse(given(self.video), f"this is for a model of videos. {self.model} is none.")
         self._sample_states(self.output or Path("paths.npz"))
 
     def _sample_states(self, output: Path) -> None:
-        from neuralsde.forecast.sample import sample_state, sample_table
+        from neuralsde.forecast.tables import sample_state, sample_table
 
         if self.stop is None:
             raise ValueError("Give --stop, the last output time, counted from the first state.")
@@ -87,9 +98,53 @@ class Sample(TableOptions):
             refuse(given(self, {"start_time", "start_context"}), why)
             model, table = self.open(self.model, self.data)
             drawn = sample_table(model, table, **keywords(sample_table, self) | {"output": output})
-        passes = ", ".join(f"{name} {n}" for name, n in drawn.passes.items())
         each = "" if drawn.ids is None else f" from each of {len(drawn.ids)} ends"
-        print(
-            f"Wrote {drawn.paths.shape[1]} paths{each} at {self.num_times} times to {output} "
-            f"(network passes per path: {passes})."
-        )
+        paths = f"{drawn.paths.shape[1]} paths{each} at {self.num_times} times"
+        print(f"Wrote {paths} to {output} (network passes per path: {_shown(drawn.passes)}).")
+
+    def _sample_video(self, clip: Path, folder: Path, output: Path) -> None:
+        from neuralsde.files import writable_folder
+        from neuralsde.video.files import FASTEST
+        from neuralsde.video.model import SUFFIXES, load_video_model
+
+        num_frames, speed = self.video.frames, self.video.speed
+        num_paths = 4 if self.num_paths is None else self.num_paths
+        suffix = output.suffix.lower()
+        check(suffix in SUFFIXES, f"`--output` must end in {', '.join(SUFFIXES)} for videos. Got {output}.")
+        check(num_frames >= 1, f"`--frames` must be at least 1. Got {num_frames}.")
+        check(num_paths >= 1, f"`--num-paths` must be at least 1. Got {num_paths}.")
+        check(0 < speed < math.inf, f"`--speed` must be positive. Got {speed}.")
+        video = load_video_model(folder)
+        fps = _frame_rate(self.video.fps, video.fps)
+        if suffix in (".mp4", ".gif") and not 0 < fps * speed <= FASTEST:
+            remedy = f"Give --speed {FASTEST / fps:.2g} or less, or write .npz."
+            raise ValueError(f"A film plays at most at {FASTEST:g} frames a second. Got {fps:g} × {speed:g}. {remedy}")
+        writable_folder(output.parent)
+        given = video.read(clip)
+        changes = {k: v for k in ("substeps", "pull") if (v := getattr(self, k)) is not None}
+        sampler = with_settings(video.model.sampler, changes)
+        many = {"num_frames": num_frames, "num_paths": num_paths, "seed": self.seed}
+        drawn = video.futures(given, fps=fps, at=self.video.at, sampler=sampler, **many)
+        drawn.save(output, fps=fps, speed=speed)
+        futures = f"{num_paths} futures of {given.name}, {num_frames} frames at {fps:.4g} per second"
+        passes = f"network passes per future: {_shown(drawn.nfe)}"
+        print(f"Wrote {futures} after {video.context} given ones, to {output} ({passes}).")
+
+
+def _shown(passes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in passes.items())
+
+
+def _frame_rate(text: str | None, usual: float) -> float:
+    """Frames per second from a number or a multiple of the usual rate."""
+    if text is None:
+        return usual
+    number = text.strip().lower()
+    try:
+        value = float(number.removesuffix("x"))
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        multiple = f"a multiple of the model's {usual:.4g} such as 2x"
+        raise ValueError(f"`--fps` must be a positive number, or {multiple}. Got {text!r}.")
+    return value * usual if number.endswith("x") else value

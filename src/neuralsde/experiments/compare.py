@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
-import re
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -63,44 +62,30 @@ def compare(
     cpu: bool = False,
     fresh: bool = False,
     local: Mapping[str, Any] | None = None,
-    runs_in: Path | None = None,
 ) -> dict[str, Any]:
     """Run every row with seeds 0 … num_seeds - 1 and write all scores and their summary to `output`.
 
     `local` are settings of the tasks that belong to this machine, such as the place of the data: runs take them, the file does
-    not record them. Each run leaves its model in a folder of its own in `runs_in`, if given.
+    not record them.
     """
     writable_folder(output.parent)
     runs: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else []
     order = list(dict.fromkeys([*(r["label"] for r in runs), *rows]))  # rows of the file that are not asked for stay
-    jobs = []
+    asked: dict[tuple[str, int], Experiment] = {}
     for seed in range(num_seeds):
         for label, row in rows.items():
             experiment = replace(row, train=replace(row.train, seed=seed))
-            if fresh or not any(
-                r["label"] == label
-                and r["seed"] == seed
-                and from_dict(Experiment, current(r["experiment"])) == experiment
-                for r in runs
-            ):
-                jobs.append((label, experiment, None if runs_in is None else str(runs_in / folder_name(label, seed))))
-    stale = {(label, e.train.seed) for label, e, _ in jobs}
-    runs = [r for r in runs if (r["label"], r["seed"]) not in stale]
+            old = [r["experiment"] for r in runs if (r["label"], r["seed"]) == (label, seed)]
+            if fresh or not any(from_dict(Experiment, current(record)) == experiment for record in old):
+                asked[label, seed] = experiment
+    runs = [r for r in runs if (r["label"], r["seed"]) not in asked]
     source = provenance()
-    asked = {(label, e.train.seed): e for label, e, _ in jobs}
-    placed = [(label, _with_task(e, local or {}), folder) for label, e, folder in jobs]
-    for k, (label, ran, scores) in enumerate(run_all(placed, num_workers, cpu=cpu), 1):
-        experiment = asked[label, ran.train.seed]
-        print(f"[{k}/{len(jobs)}] {label}, seed {experiment.train.seed}: {scores['train_seconds']:.0f} s", flush=True)
-        runs.append(
-            {
-                "label": label,
-                "seed": experiment.train.seed,
-                "experiment": to_dict(experiment),
-                **source,
-                "scores": scores,
-            }
-        )
+    jobs = [(label, _with_task(experiment, local or {}), None) for (label, _), experiment in asked.items()]
+    for k, (label, ran, scores) in enumerate(run_all(jobs, num_workers, cpu=cpu), 1):
+        seed = ran.train.seed
+        print(f"[{k}/{len(jobs)}] {label}, seed {seed}: {scores['train_seconds']:.0f} s", flush=True)
+        run_of = {"label": label, "seed": seed, "experiment": to_dict(asked[label, seed])}
+        runs.append({**run_of, **source, "scores": scores})
         runs.sort(key=lambda r: (order.index(r["label"]), r["seed"]))
         write_results(output, _summary(runs, order))
     return _summary(runs, order)
@@ -129,11 +114,6 @@ def compare_methods(
 
 def _with_task(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
     return replace(experiment, task=with_settings(experiment.task, dict(settings)))
-
-
-def folder_name(label: str, seed: int) -> str:
-    """Of a run: the letters and digits of its row, and its seed."""
-    return f"{re.sub(r'[^a-zA-Z0-9]+', '-', label).strip('-')}-{seed}"
 
 
 def _summary(runs: list[dict[str, Any]], order: list[str]) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from neuralsde.training.run_folder import provenance, write_results
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NUM_KEPT = 200
-"""Scored paths kept in the run folder."""
+NUM_KEPT = 200  # scored paths kept in the run folder
 
 
 @dataclass(frozen=True)

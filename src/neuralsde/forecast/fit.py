@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,19 +19,18 @@ from neuralsde.forecast.futures import forecasts
 from neuralsde.forecast.references import brownian_nll
 from neuralsde.forecast.report import HeldOut, fit_report, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
-from neuralsde.forecast.table_model import DEFAULT_STEPS, ENOUGH_FORECASTS, TableModel
+from neuralsde.forecast.tables import TableModel, usual_scoring
 from neuralsde.models.build import build
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import HistoryConfig
-from neuralsde.records import RunError, to_dict
+from neuralsde.records import RunError, check, to_dict
 from neuralsde.sde.config import Euler, Moments, NeuralSDEConfig
 from neuralsde.sde.laws.moments import MAX_DIMENSIONS
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import provenance, write_results
 
-MODEL = NeuralSDEConfig(law=Moments())
-"""The default model of a table: tables have wide and uneven gaps."""
+MODEL = NeuralSDEConfig(law=Moments())  # the default model of a table: tables have wide and uneven gaps
 PASSES, MIN_STEPS = 100, 200
 """How often each transition is seen where it was not said how long to train, and the fewest steps."""
 
@@ -122,13 +120,11 @@ def fit_table(
 
 def check_run(folder: Path | None, *, holdout: float, steps: int | None, resume: bool) -> None:
     """Refuse what no fit can do."""
-    if not 0 <= holdout < 1:
-        raise ValueError(f"`holdout` is a share within [0, 1). Got {holdout}.")
+    check(0 <= holdout < 1, f"`holdout` is a share within [0, 1). Got {holdout}.")
     if steps is not None and steps < 1:
         raise ValueError(f"`steps` must be at least 1. Got {steps}.")
     if folder is None:
-        if resume:
-            raise ValueError("`resume=True` needs `output`, the folder of the run to go on with.")
+        check(not resume, "`resume=True` needs `output`, the folder of the run to go on with.")
     elif not resume and any((folder / name).exists() for name in ("checkpoints", "autoencoder/checkpoints")):
         raise ValueError(f"{folder} already holds a run. Give `resume=True` to go on with it, or another `output`.")
 
@@ -144,8 +140,7 @@ def training_settings(known: Table, train: TrainConfig, steps: int | None = None
 def _with_encoder(config: NeuralSDEConfig, encoder: Literal["gru", "transformer"] | None) -> NeuralSDEConfig:
     if encoder is None:
         return config
-    if config.history < 2:
-        raise ValueError(f"`encoder` needs a history. Got `history={config.history}`. Give e.g. `history=16`.")
+    check(config.history >= 2, f"`encoder` needs a history. Got `history={config.history}`. Give e.g. `history=16`.")
     return dataclasses.replace(config, net=HistoryConfig(encoder=encoder, **dataclasses.asdict(config.net)))
 
 
@@ -164,9 +159,8 @@ def _build(config: NeuralSDEConfig, known: Table, held_out: Table | None, lag: L
 def refuse_unread(config: NeuralSDEConfig) -> None:
     """A setting that this training does not read must not seem to do something."""
     if config.start_probability == 1 and config.interpolation != "linear":
-        raise ValueError(
-            f'`interpolation`: nothing reads it with `tau="{config.tau}"`. Leave it out, or give `tau="uniform"`.'
-        )
+        remedy = 'Leave it out, or give `tau="uniform"`.'
+        raise ValueError(f'`interpolation`: nothing reads it with `tau="{config.tau}"`. {remedy}')
 
 
 def _hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table | None, str]:
@@ -206,10 +200,8 @@ def _score(model: SequenceModel, known: Table, held_out: Table, words: str, fold
     with suppress(ValueError):  # the model is trained and saved: the report goes without
         values["nll"] = negative_log_likelihood(model, data)
         values["brownian_nll"] = brownian_nll(known.data, data)
-    horizon = min(DEFAULT_STEPS * model.scale.step, 0.5 * float(data.durations.max()))
-    per_path = math.ceil(ENOUGH_FORECASTS / len(data))
     try:
-        made = forecasts(model, data, horizon=horizon, origins_per_path=per_path, hold_context=True)
+        made = forecasts(model, data, **usual_scoring(model, data))
         values |= score_forecasts(made, data, reference=known.data)
     except (ValueError, RunError) as error:  # the model is trained and saved: the report says what it cannot do
         return HeldOut(words, values, f"No forecasts were scored: {error}")

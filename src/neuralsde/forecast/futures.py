@@ -20,9 +20,9 @@ from torch import Tensor
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
+from neuralsde.records import check
 
-SAME = 1e-6
-"""Share of a training step by which stamps that mean the same time may differ."""
+SAME = 1e-6  # share of a training step by which stamps that mean the same time may differ
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,9 @@ def forecasts(
     ahead = _observations_ahead(data, horizon)
     usable = ahead[origins.row] > 0
     if not bool(usable.any()):
-        raise ValueError(
-            f"No path leaves room for `horizon={horizon:g}` after {model.config.history} slot(s) of history. The longest "
-            f"lasts {float(data.durations.max()):g}. Use a shorter horizon or longer paths."
-        )
+        longest = f"The longest lasts {float(data.durations.max()):g}. Use a shorter horizon or longer paths."
+        slots = f"{model.config.history} slot(s) of history"
+        raise ValueError(f"No path leaves room for `horizon={horizon:g}` after {slots}. {longest}")
     origins = _spread_over_paths(origins[usable], origins_per_path)
     left_out = len(data) - len(torch.unique(origins.path))
     if left_out:
@@ -104,7 +103,8 @@ def forecasts(
     history = data.states[origins.slots]
     since = times - origins.path_start[:, None]
     nfe: dict[str, int] = {}
-    samples = _sample(model, history, since, context, num_paths, sampler, _rng(seed), batch_size, nfe)
+    rng = torch.Generator().manual_seed(seed)
+    samples = _sample(model, history, since, context, num_paths, sampler, rng, batch_size, nfe)
     if changes:
         samples = _at(samples, offset - 1)
         times = times.gather(1, torch.cat([torch.zeros_like(offset[:, :1]), offset], dim=1))
@@ -155,8 +155,8 @@ def futures(
     context = data.context_at(origins.row)
     history = data.states[origins.slots]
     nfe: dict[str, int] = {}
-    many = {"num_paths": num_paths, "batch_size": batch_size, "nfe": nfe}
-    draw = partial(_sample, model, sampler=sampler, rng=_rng(seed), **many)  # type: ignore[arg-type]
+    rng = torch.Generator().manual_seed(seed)
+    draw = partial(_sample, model, sampler=sampler, rng=rng, num_paths=num_paths, batch_size=batch_size, nfe=nfe)
     if planned is None or context is None:
         samples = draw(history, times - origins.path_start[:, None], context)
     else:
@@ -176,7 +176,6 @@ def futures(
 
 
 def _checked(plan: Sequence[tuple[Any, Any]], data: Trajectories) -> list[tuple[Tensor, Tensor]]:
-    """Stamps and contexts of each path."""
     if data.context is None:
         raise ValueError("The model takes no context, and therefore no `plan` of one. Leave it out.")
     if len(plan) != len(data):
@@ -185,18 +184,16 @@ def _checked(plan: Sequence[tuple[Any, Any]], data: Trajectories) -> list[tuple[
     for k, ((stamps, contexts), last) in enumerate(zip(plan, data.ends.tolist())):
         times, values = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (stamps, contexts))
         if values.shape != (*times.shape, data.context_size) or times.ndim != 1:
-            shapes = f"{tuple(times.shape)} and {tuple(values.shape)}"
+            wanted = f"stamps (M,) and contexts (M, {data.context_size})"
             raise ValueError(
-                f"`plan[{k}]` must be stamps (M,) and contexts (M, {data.context_size}). Got shapes {shapes}."
+                f"`plan[{k}]` must be {wanted}. Got shapes {tuple(times.shape)} and {tuple(values.shape)}."
             )
         if not bool(values.isfinite().all()) or not bool(times.isfinite().all()) or bool((times.diff() <= 0).any()):
             raise ValueError(f"`plan[{k}]` must have finite contexts at increasing times. Fill, drop or sort its rows.")
         if not bool((times > last).any()):
             end = f"{float(times[-1]):g}" if len(times) else "no stamp"
-            raise ValueError(
-                f"`plan[{k}]` must go on after the last observation of its path, at {last:g}. Got {end} as its last "
-                "stamp. Give stamps in the time of the data."
-            )
+            remedy = f"Got {end} as its last stamp. Give stamps in the time of the data."
+            raise ValueError(f"`plan[{k}]` must go on after the last observation of its path, at {last:g}. {remedy}")
         found.append((times, values))
     return found
 
@@ -241,7 +238,6 @@ def _legs(
 
 
 def _at(samples: Float[Tensor, "B N K *S"], places: Int[Tensor, "B T"]) -> Float[Tensor, "B N T *S"]:
-    """Samples at some of their times."""
     index = places.reshape(len(places), 1, -1, *[1] * (samples.ndim - 3))
     return samples.gather(2, index.expand(-1, samples.shape[1], -1, *samples.shape[3:]))
 
@@ -250,8 +246,7 @@ def _check(horizon: float, **counts: int) -> None:
     if not 0 < horizon < math.inf:
         raise ValueError(f"`horizon` must be positive and finite, in the units of the time stamps. Got {horizon=}.")
     for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1. Got {name}={value}.")
+        check(value >= 1, f"`{name}` must be at least 1. Got {name}={value}.")
 
 
 def _for_model(model: SequenceModel, data: Trajectories) -> Trajectories:
@@ -289,13 +284,11 @@ def _origins(model: SequenceModel, data: Trajectories) -> _Origins:
     slots = pairs.start[:, None] if pairs.stacked is None else pairs.stacked[:, :-1]
     slots = slots - pairs.path[:, None]
     met = _met(data).flatten(1).all(1)[slots].all(1)
-    if not bool(met.any()):
-        raise ValueError("No observation can start a forecast: in every path some feature is missing all the time.")
+    check(bool(met.any()), "No observation can start a forecast: in every path some feature is missing all the time.")
     return _Origins(slots[:, -1], pairs.path, pairs.origin, slots)[met]
 
 
 def _met(data: Trajectories) -> Bool[Tensor, "L *S"]:
-    """Where a feature has been observed by then."""
     if data.observed is None:
         return torch.ones_like(data.states, dtype=torch.bool)
     first = torch.repeat_interleave(data.lengths.cumsum(0) - data.lengths, data.lengths)
@@ -329,10 +322,6 @@ def _evenly(count: Int[Tensor, " B"], num: int) -> tuple[Int[Tensor, "B T"], Boo
     length = count.clamp(max=num)[:, None]
     k = torch.arange(1, int(length.max()) + 1)
     return torch.minimum(-(-k * count[:, None] // length), count[:, None]), k <= length
-
-
-def _rng(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def _sample(

@@ -19,12 +19,9 @@ from torch import Tensor
 
 from neuralsde.data.trajectories import Trajectories
 
-POOL = 4_000
-"""States or increments that are drawn from."""
-FEW = 10
-"""States or increments that are enough to draw from."""
-MAX_LEADS = 20
-"""Leads for which increments are collected; others take the nearest, scaled by the square root of time."""
+POOL = 4_000  # states or increments that are drawn from
+FEW = 10  # states or increments that are enough to draw from
+MAX_LEADS = 20  # leads for which increments are collected; others take the nearest, scaled by the square root of time
 
 
 def random_walk(
@@ -59,7 +56,8 @@ def climatology(
 ) -> Float[Tensor, "B N *S"]:
     """States of the data for each forecast, whenever they were seen; `path` and `origin` as in `random_walk`."""
     rows = _pool(_complete(data))
-    return _Pool(data.states[rows], _owners(data)[rows], data.times[rows]).draw(path, origin, num_paths, rng)
+    owner = torch.repeat_interleave(torch.arange(len(data)), data.lengths)
+    return _Pool(data.states[rows], owner[rows], data.times[rows]).draw(path, origin, num_paths, rng)
 
 
 def _aside(factor: Float[Tensor, " K"], values: Tensor) -> Tensor:
@@ -74,9 +72,8 @@ def _groups(lead: Float[Tensor, "B T"]) -> Iterator[tuple[float, Bool[Tensor, "B
     if len(each) <= MAX_LEADS:
         edges = (each[1:] + each[:-1]) / 2 * grid
     else:
-        edges = torch.quantile(
-            lead.flatten()[:: -(-lead.numel() // 100_000)], torch.linspace(0, 1, MAX_LEADS + 1)[1:-1].double()
-        )
+        some = lead.flatten()[:: -(-lead.numel() // 100_000)]
+        edges = torch.quantile(some, torch.linspace(0, 1, MAX_LEADS + 1)[1:-1].double())
     group = torch.bucketize(lead.contiguous(), edges)
     for k in torch.unique(group):
         yield float(lead[group == k].median()), group == k
@@ -100,10 +97,6 @@ def _increments(
     begin, end = pairs.start[rows], after[rows]
     took = data.times[end] - data.times[begin]
     return data.states[end] - data.states[begin], took, pairs.path[rows], data.times[end]
-
-
-def _owners(data: Trajectories) -> Int[Tensor, " L"]:
-    return torch.repeat_interleave(torch.arange(len(data)), data.lengths)
 
 
 def _complete(data: Trajectories) -> Bool[Tensor, " L"]:

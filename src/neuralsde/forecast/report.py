@@ -23,13 +23,11 @@ from neuralsde.training.run_folder import losses
 if TYPE_CHECKING:
     from neuralsde.plots.paths import Fan
 
-MAX_FANS, MAX_ROWS = 3, 6
-"""Forecasts and features in a fan chart."""
+MAX_FANS, MAX_ROWS = 3, 6  # forecasts and features in a fan chart
 
 FEWEST = 3
 """Paths from which on intervals are shown: with two, a 95 % interval is 9 standard deviations wide to each side."""
-ENOUGH = 0.1
-"""Half of the interval of a coverage from which on it says little."""
+ENOUGH = 0.1  # half of the interval of a coverage from which on it says little
 
 
 def score_table(scores: dict[str, Any]) -> str:
@@ -44,24 +42,16 @@ def score_table(scores: dict[str, Any]) -> str:
         "",
         f"{'':24}" + "".join(f"{name.replace('_', ' '):>20}" for name in laws),
     ]
-    rows = {
-        "NLL per observation": [scores["nll"], *(None for _ in scores["references"])],
-        "CRPS": [law["crps"] for law in laws.values()],
-        "energy score": [law["energy_score"] for law in laws.values()],
-        "RMSE of the mean": [law["rmse"] for law in laws.values()],
-    }
-    for level in scores["coverage"]:
-        rows[f"coverage of {100 * float(level):g} %"] = [law["coverage"][level] for law in laws.values()]
-    for level in scores["width"]:
-        rows[f"width of {100 * float(level):g} %"] = [law["width"][level] for law in laws.values()]
+    rows = {"NLL per observation": [scores["nll"], *(None for _ in scores["references"])]}
+    for name, key in (("CRPS", "crps"), ("energy score", "energy_score"), ("RMSE of the mean", "rmse")):
+        rows[name] = [law[key] for law in laws.values()]
+    for key in ("coverage", "width"):
+        for level in scores[key]:
+            rows[f"{key} of {100 * float(level):g} %"] = [law[key][level] for law in laws.values()]
     rows["skill of the model"] = [None, *(law["skill"] for law in scores["references"].values())]
     lines += [f"{name:24}" + "".join(f"{show_score(value):>20}" for value in values) for name, values in rows.items()]
-    lines += [
-        "",
-        "CRPS, energy score, RMSE and widths are in standard deviations of the data. By feature, in its units:",
-        "",
-    ]
-    lines += [f"{'':24}{'CRPS':>20}{'RMSE':>20}"]
+    units = "CRPS, energy score, RMSE and widths are in standard deviations of the data. By feature, in its units:"
+    lines += ["", units, "", f"{'':24}{'CRPS':>20}{'RMSE':>20}"]
     features = zip(scores["features"], scores["crps_by_feature"], scores["rmse_by_feature"])
     lines += [f"{name[:23]:24}{show_score(a):>20}{show_score(b):>20}" for name, a, b in features]
     return "\n".join([*lines, "", *verdict(scores)])
@@ -101,25 +91,22 @@ def verdict(scores: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _short_time(table: Table, time: float) -> str:
-    return table.time.date(time)[:19].replace("T", " ") if table.time.kind == "dates" else f"{time:.4g}"
-
-
 def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path) -> None:
     """A fan chart of the chosen forecasts, of the first features."""
     from neuralsde.plots import paths as plots
 
     unit = table.time.unit
     label = "time" if unit is None else f"time ({unit})"
-    titles = [f"{table.ids[int(made.path[b])]}, from {_short_time(table, float(made.origin[b]))}" for b in chosen]
-    fans = [_fan(made, table, b, title) for b, title in zip(chosen, titles)]
+    fans = []
+    for b in chosen:
+        origin = float(made.origin[b])
+        time = table.time.date(origin)[:19].replace("T", " ") if table.time.kind == "dates" else f"{origin:.4g}"
+        fans.append(_fan(made, table, b, f"{table.ids[int(made.path[b])]}, from {time}"))
     plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label).savefig(output)
 
 
 def _fan(made: Forecasts, table: Table, b: int, title: str) -> Fan:
     """One forecast with a past as long as its horizon, or of ten observations."""
-    import numpy as np
-
     from neuralsde.plots.paths import Fan
 
     data = table.data
@@ -171,7 +158,6 @@ class HeldOut:
     figures: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """The log-likelihood, in words."""
         nll, lines = self.values["nll"], [f"Held out: {self.words}.", ""]
         if nll is None:
             return lines
@@ -182,9 +168,9 @@ class HeldOut:
             return [*lines, f"{text}.", ""]
         lines.append(f"{text} (Brownian motion with the mean and variance of the training steps: {-brownian:.4g}).")
         if nll["mean"] > brownian:
-            lines.append(
-                "That is worse than Brownian motion. If the val losses still fall, train for more steps. If they rise, the model "
-                "overfits: train for fewer steps, with a smaller net, more noise or more data."
+            lines.append("That is worse than Brownian motion. If the val losses still fall, train for more steps. ")
+            lines[-1] += (
+                "If they rise, the model overfits: train for fewer steps, with a smaller net, more noise or data."
             )
         return [*lines, ""]
 
@@ -206,7 +192,12 @@ def fit_report(
     lines += ["", "## The model", "", f"- {_settings(model)}"]
     lines += [f"- {num_weights:,} weights; one step is {model.scale.step:g} {unit}"]
     lines += ["", "## Training", "", *losses(folder / "metrics.jsonl")] if folder is not None else []
-    lines += ["", "## On what was held out", "", *_scores(held_out)]
+    lines += ["", "## On what was held out", ""]
+    if held_out is None:
+        lines += ["Nothing was held out: how good the model is was not measured."]
+    else:
+        figures = [f"![{name}]({name})" for name in held_out.figures]
+        lines += [*held_out.lines(), "```", held_out.forecasts, "```", "", *figures]
     lines += ["", "## Go on", "", "```", *_commands(folder, table), "```", ""] if folder is not None else []
     return "\n".join(lines)
 
@@ -232,19 +223,6 @@ def _settings(model: SequenceModel) -> str:
             changed[name] = value
     words = ", ".join(f"{k} = {v}" for k, v in changed.items() if v is not None)
     return f"the default settings, but {words}" if words else "the default settings"
-
-
-def _scores(held_out: HeldOut | None) -> list[str]:
-    if held_out is None:
-        return ["Nothing was held out: how good the model is was not measured."]
-    return [
-        *held_out.lines(),
-        "```",
-        held_out.forecasts,
-        "```",
-        "",
-        *(f"![{name}]({name})" for name in held_out.figures),
-    ]
 
 
 def _commands(folder: Path, table: Table) -> list[str]:

@@ -19,29 +19,16 @@ from torch import Tensor
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import Forecasts, forecasts
 from neuralsde.forecast.references import climatology, random_walk
-from neuralsde.metrics.forecast import (
-    coverage_ci,
-    crps,
-    energy_score,
-    interval_coverage,
-    interval_width,
-    mean_ci,
-    pit,
-    pit_histogram,
-)
+from neuralsde.metrics import forecast as metrics
+from neuralsde.metrics.forecast import mean_ci
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.sde.config import Sampler
 
-LEVELS = (0.5, 0.8, 0.95)
-"""Central intervals that are reported."""
+LEVELS = (0.5, 0.8, 0.95)  # central intervals that are reported
 RELIABILITY = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Levels of the curve of nominal against observed coverage."""
-NUM_LEADS = 10
-"""Parts of the horizon by which scores are reported."""
-MAX_FEATURES = 64
-"""Features up to which each is reported."""
-MAX_ELEMENTS = 2**23
-"""Numbers that are scored at once (64 MiB in double precision)."""
+NUM_LEADS = 10  # parts of the horizon by which scores are reported
+MAX_FEATURES = 64  # features up to which each is reported
+MAX_ELEMENTS = 2**23  # numbers that are scored at once (64 MiB in double precision)
 
 
 def evaluate_forecasts(
@@ -49,31 +36,15 @@ def evaluate_forecasts(
     data: Trajectories,
     *,
     horizon: float,
-    num_times: int = 20,
-    num_paths: int = 200,
-    origins_per_path: int = 1,
-    sampler: Sampler | None = None,
-    seed: int = 0,
-    batch_size: int = 32,
-    hold_context: bool = False,
     reference: Trajectories | None = None,
+    seed: int = 0,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Scores of a model on paths that it was not trained on, as plain numbers; `forecasts` has the arguments.
+    """Scores of a model on paths that it was not trained on, as plain numbers; `options` are those of `forecasts`.
 
     `reference` gives other paths to the references than the evaluated ones.
     """
-    made = forecasts(
-        model,
-        data,
-        horizon=horizon,
-        num_times=num_times,
-        num_paths=num_paths,
-        origins_per_path=origins_per_path,
-        sampler=sampler,
-        seed=seed,
-        batch_size=batch_size,
-        hold_context=hold_context,
-    )
+    made = forecasts(model, data, horizon=horizon, seed=seed, **options)
     return {"nll": negative_log_likelihood(model, data)} | score_forecasts(made, data, reference=reference, seed=seed)
 
 
@@ -112,32 +83,27 @@ def score_forecasts(
     walk = random_walk(pool, made.start, path, lead, **drawn)
     marginal = climatology(pool, path, **drawn)[:, :, None].expand_as(made.samples)
 
+    size = math.prod(data.shape)
+    names = data.names if data.names is not None and len(data.names) == size else [f"x{k}" for k in range(size)]
     own, own_crps = scorer.scores(made.samples)
     references = {}
     for name, samples in (("random_walk", walk), ("climatology", marginal)):
         there = made.mask & ~samples.isnan().any(1)  # a single path has a past to draw from only later on
         if bool(there.any()):
             scores, values = _Scorer(replace(made, mask=there), data).scores(samples)
-            references[name] = scores | {
-                "skill": _skill(own_crps.where(~values.isnan(), torch.nan), values, scorer.groups)
-            }
+            common = own_crps.where(~values.isnan(), torch.nan)
+            references[name] = scores | {"skill": _skill(common, values, scorer.groups)}
     return {
         "horizon": float(lead.max()),
         "num_paths": num_paths,
         "num_series": len(torch.unique(made.path)),
         "num_origins": len(made.path),
         "independent": scorer.independent,
-        "features": _feature_names(data),
+        "features": list(names[:MAX_FEATURES]),
         **own,
         **scorer.calibration(made.samples, rng),
         "references": references,
     }
-
-
-def _feature_names(data: Trajectories) -> list[str]:
-    size = math.prod(data.shape)
-    names = data.names if data.names is not None and len(data.names) == size else [f"x{k}" for k in range(size)]
-    return list(names[:MAX_FEATURES])
 
 
 def _skill(own: Tensor, other: Tensor, groups: Tensor) -> dict[str, Any]:
@@ -188,9 +154,9 @@ class _Scorer:
 
     def scores(self, samples: Float[Tensor, "B N T *S"]) -> tuple[dict[str, Any], Float[Tensor, "B T D"]]:
         """Scores of one law, and the scaled CRPS of every entry."""
-        raw = self.each(lambda x, y, mask: crps(x, y, mask=mask), samples)
+        raw = self.each(lambda x, y, mask: metrics.crps(x, y, mask=mask), samples)
         scaled = raw / self.unit
-        energy = self.each(lambda x, y, mask: energy_score(x, y, mask=mask), samples, self.unit)
+        energy = self.each(lambda x, y, mask: metrics.energy_score(x, y, mask=mask), samples, self.unit)
         error = self.each(lambda x, y, mask: (x.mean(0) - y).square().where(mask, torch.nan), samples)
         out: dict[str, Any] = {
             "crps": self.mean(scaled),
@@ -205,21 +171,23 @@ class _Scorer:
             "width": {},
         }
         for level in LEVELS:
-            width = self.each(lambda x, y, mask, level=level: interval_width(x, level).where(mask, torch.nan), samples)
+            width = self.each(
+                lambda x, y, mask, level=level: metrics.interval_width(x, level).where(mask, torch.nan), samples
+            )
             out["coverage"][f"{level:g}"] = self.coverage(samples, level)
             out["width"][f"{level:g}"] = self.mean(width / self.unit)
         return out, scaled
 
     def coverage(self, samples: Tensor, level: float) -> dict[str, Any]:
-        covered = self.each(lambda x, y, mask: interval_coverage(x, y, level, mask=mask), samples)
-        return coverage_ci(covered, level, self.groups)
+        covered = self.each(lambda x, y, mask: metrics.interval_coverage(x, y, level, mask=mask), samples)
+        return metrics.coverage_ci(covered, level, self.groups)
 
     def calibration(self, samples: Float[Tensor, "B N T *S"], rng: torch.Generator) -> dict[str, Any]:
         """The curve of coverage and the PIT histogram."""
-        places = self.each(lambda x, y, mask: pit(x, y, rng=rng, mask=mask), samples)
+        places = self.each(lambda x, y, mask: metrics.pit(x, y, rng=rng, mask=mask), samples)
         return {
             "reliability": [{"level": level} | self.coverage(samples, level) for level in RELIABILITY],
-            "pit": pit_histogram(places, groups=self.groups),
+            "pit": metrics.pit_histogram(places, groups=self.groups),
         }
 
 

@@ -1,4 +1,7 @@
-"""Forecasts of the series in a table, and how good they are."""
+"""A trained model with the record of its table, and what it draws: forecasts, how good they are, and paths as files.
+
+Other tables are read as the first one was.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,110 @@ import csv
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
+import numpy as np
+import torch
+
+from neuralsde.data.columns import parse_stamps
 from neuralsde.data.tables.plans import read_plan
-from neuralsde.data.tables.read import Table
+from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import Series
+from neuralsde.data.tables.time_axis import TimeAxis
+from neuralsde.data.trajectories import Trajectories
 from neuralsde.files import writable_folder
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
 from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
-from neuralsde.forecast.table_model import DEFAULT_STEPS, ENOUGH_FORECASTS, AnyModel, TableModel
 from neuralsde.metrics.forecast import quantiles as quantiles_of
+from neuralsde.models.build import load
+from neuralsde.models.config import Sampling
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.records import check, with_settings
 from neuralsde.training.run_folder import provenance, write_results
+
+DEFAULT_STEPS = 20  # training steps in a horizon that was not asked for
+ENOUGH_FORECASTS = 100  # forecasts that are scored, where it was not said how many
+NOTED = ("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal")
+"""Arguments of `read_table` that the record of a table holds."""
+
+
+@dataclass(frozen=True)
+class TableModel:
+    """A model of a table."""
+
+    model: SequenceModel
+    series: Series | None = None
+    """What `fit_table` noted about its table; None for a model that was trained otherwise."""
+    folder: Path | None = None
+    """Where it lies, if it does."""
+
+    @staticmethod
+    def load(source: AnyModel) -> TableModel:
+        """From a run folder, a folder written by save_pretrained, or a model in memory."""
+        if isinstance(source, TableModel):
+            return source
+        if isinstance(source, SequenceModel):
+            return TableModel(source)
+        return TableModel(load(source), Series.load(Path(source)), Path(source))
+
+    def read(
+        self,
+        table: Table | str | os.PathLike[str],
+        *,
+        ids: Sequence[str] = (),
+        **reading: Any,
+    ) -> Table:
+        """A table in the form that the model was trained on; `ids` chooses paths.
+
+        `reading` are arguments of `read_table` that replace what the record says.
+        """
+        if not isinstance(table, Table):
+            noted = {} if self.series is None else {name: getattr(self.series, name) for name in NOTED}
+            options = noted | {name: value for name, value in reading.items() if value}
+            table = read_table(table, **{name: value for name, value in options.items() if value})
+            if self.series is not None:
+                _check_time(table, self.series, told=reading.get("time_unit") is not None)
+        wanted = (math.prod(self.model.scale.shape), self.model.scale.context_size)
+        if (len(table.columns), len(table.context)) != wanted:
+            found = f"{', '.join(table.columns)} and {', '.join(table.context) or 'no context'}"
+            takes = f"{wanted[0]} feature(s) and {wanted[1]} context value(s)"
+            raise ValueError(f"The model takes {takes}. Got {found}. Name them with `columns` and `context`.")
+        few = ", ".join(table.ids[:10]) + (", …" if len(table.ids) > 10 else "")
+        for name in ids:
+            check(name in table.ids, f"There is no path {name!r} in {table.report.file}. Its paths are {few}.")
+        return table.select([table.ids.index(name) for name in ids]) if ids else table
+
+
+AnyModel = Union[str, "os.PathLike[str]", SequenceModel, TableModel]
+"""What the functions of this room take for a model: a folder, or what was loaded from one."""
+
+
+def _check_time(table: Table, series: Series, *, told: bool) -> None:
+    """Refuse stamps whose unit cannot be that of the training; `told`: the user has said the unit of dates."""
+    counted = ("dates", "durations")  # in a unit; other times are plain numbers
+    if (table.time.kind in counted) == (series.time_kind in counted) or (told and table.time.kind in counted):
+        return
+    words = {"order": "rows 1 apart"} | {kind: f"{kind} in {series.time_unit}" for kind in counted}
+    remedy = 'Say in which unit it was trained, e.g. `time_unit="h"`'
+    if table.time.kind == "numbers":
+        remedy = "Write them as dates, with `date_format` where they are not ISO"
+    found = f"{table.time.kind} in {table.time.column!r} of {table.report.file}"
+    remedy += ", or name another column with `time`."
+    raise ValueError(
+        f"The model was trained on {words.get(series.time_kind, 'numbers')} as time. Got {found}. {remedy}"
+    )
+
+
+def usual_scoring(model: SequenceModel, data: Trajectories) -> dict[str, Any]:
+    """Options of `forecasts` for scores, where nothing else was said."""
+    horizon = min(DEFAULT_STEPS * model.scale.step, 0.5 * float(data.durations.max()))
+    return {"horizon": horizon, "origins_per_path": math.ceil(ENOUGH_FORECASTS / len(data)), "hold_context": True}
+
+
+# Forecasts
 
 
 @dataclass(frozen=True)
@@ -33,7 +126,6 @@ class TableForecast:
 
     @property
     def header(self) -> list[str]:
-        """The names of what `rows` gives."""
         return ["id", "time", "feature", "mean", *(f"q{p:g}" for p in self.quantiles)]
 
     def rows(self) -> Iterator[list[Any]]:
@@ -46,7 +138,6 @@ class TableForecast:
                     yield [self.table.ids[path], self.table.time.show(time), name, *(float(v[b, t, k]) for v in values)]
 
     def write(self, output: str | os.PathLike[str]) -> None:
-        """Write the rows as CSV."""
         with open(output, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(self.header)
@@ -132,16 +223,9 @@ def evaluate_table(
     trained = TableModel.load(model)
     table = trained.read(table)
     data, own = table.data, trained.model
-    made = forecasts(
-        own,
-        data,
-        horizon=min(DEFAULT_STEPS * own.scale.step, 0.5 * float(data.durations.max())) if horizon is None else horizon,
-        num_times=num_times,
-        num_paths=num_paths,
-        origins_per_path=math.ceil(ENOUGH_FORECASTS / len(data)) if origins_per_path is None else origins_per_path,
-        seed=seed,
-        hold_context=True,
-    )
+    told = {"horizon": horizon, "origins_per_path": origins_per_path}
+    options = usual_scoring(own, data) | {name: value for name, value in told.items() if value is not None}
+    made = forecasts(own, data, num_times=num_times, num_paths=num_paths, seed=seed, **options)
     values = {"nll": negative_log_likelihood(own, data)} | score_forecasts(made, data, seed=seed)
     caution = "" if trained.series is None else _caution(table, trained.series)
     if output is None:
@@ -170,3 +254,157 @@ def _caution(table: Table, series: Series) -> str:
             return ""
         remedy = f" Held out were: `ids={list(series.holdout_ids)}`"
     return f"The model was trained on a table of this name: scores on what it has seen flatter it.{remedy}"
+
+
+# Paths
+
+
+@dataclass(frozen=True)
+class SampledPaths:
+    """Paths from B starts."""
+
+    ids: list[str] | None
+    """Of the starts, where they have any."""
+    times: np.ndarray
+    """(B, T)"""
+    paths: np.ndarray
+    """(B, N, T, *S)"""
+    names: tuple[str, ...]
+    """Of the features."""
+    axis: TimeAxis | None
+    """How times become dates; None: they are shown as numbers."""
+    passes: dict[str, int] = field(default_factory=dict)
+    """Network passes per path, of each net."""
+
+    def write(self, output: str | os.PathLike[str] | None) -> SampledPaths:
+        """Write .npz or .csv, if at all; without ids there is one start, and no axis for it."""
+        if output is None:
+            return self
+        dates = None if self.axis is None else [[self.axis.date(t) for t in row] for row in self.times.tolist()]
+        if Path(output).suffix == ".npz":
+            arrays: dict[str, Any] = {"times": self.times, "paths": self.paths}
+            arrays |= {} if dates is None else {"dates": np.array(dates)}
+            one = {k: v[0] for k, v in arrays.items()}
+            np.savez_compressed(output, **(one if self.ids is None else {"ids": np.array(self.ids), **arrays}))
+            return self
+        shown = [[f"{t:.12g}" for t in row] for row in self.times.tolist()] if dates is None else dates
+        flat = self.paths.reshape(*self.paths.shape[:3], -1)
+        with open(output, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*([] if self.ids is None else ["id"]), "path", "time", *self.names])
+            for b, stamps in enumerate(shown):
+                name = [] if self.ids is None else [self.ids[b]]
+                for n, path in enumerate(flat[b].tolist()):
+                    writer.writerows([*name, n, t, *(f"{v:.8g}" for v in x)] for t, x in zip(stamps, path))
+        return self
+
+
+def sample_state(
+    model: AnyModel,
+    start: Any,
+    *,
+    stop: float,
+    start_context: Sequence[float] = (),
+    start_time: str | float | None = None,
+    num_times: int = 101,
+    num_paths: int = 100,
+    substeps: int | None = None,
+    pull: float | None = None,
+    seed: int = 0,
+    output: str | os.PathLike[str] | None = None,
+) -> SampledPaths:
+    """Draw paths from a state.
+
+    Args:
+        model: a folder, or what was loaded from one.
+        start: the first state, one number per feature; with a history, slot by slot, the oldest first.
+        stop: last output time, counted from the first state.
+        start_context: context of the first state, which is held.
+        start_time: time or date of the first state; None: 0, or the last date of the training data.
+        num_times: output times from 0 to `stop`.
+        substeps, pull: of the sampler, if not the model's.
+        output: an .npz or .csv file to write.
+    """
+    _check(output, stop, num_times)
+    trained = TableModel.load(model)
+    own, series = trained.model, trained.series
+    slots, shape, size = own.config.history, own.scale.shape, own.scale.context_size
+    if len(start_context) != size:
+        given = " ".join(map(str, start_context)) or "nothing"
+        raise ValueError(f"`start_context` must hold the model's {size} context value(s). Got {given}.")
+    values = np.ravel(start)
+    whole = len(values) == slots * math.prod(shape)
+    times = np.linspace(0.0, stop, num_times)
+    drawn = own.draw(
+        values.reshape(1, slots, *shape) if whole else values,
+        times,
+        context=[list(start_context)] if len(start_context) else None,
+        num_paths=num_paths,
+        sampler=_sampler(own.sampler, substeps, pull),
+        rng=seed,
+    )
+    names = tuple(f"x{k}" for k in range(math.prod(shape))) if series is None else series.columns
+    axis, first = _first_time(start_time, series)
+    return SampledPaths(None, times[None] + first, drawn.paths.cpu().numpy(), names, axis, drawn.nfe).write(output)
+
+
+def sample_table(
+    model: AnyModel,
+    table: Table | str | os.PathLike[str],
+    *,
+    stop: float,
+    num_times: int = 101,
+    num_paths: int = 100,
+    substeps: int | None = None,
+    pull: float | None = None,
+    seed: int = 0,
+    output: str | os.PathLike[str] | None = None,
+) -> SampledPaths:
+    """Draw paths from the last observation of each series of a table; arguments as for `sample_state`."""
+    _check(output, stop, num_times)
+    trained = TableModel.load(model)
+    table, own = trained.read(table), trained.model
+    made = futures(
+        own,
+        table.data,
+        horizon=stop,
+        num_times=num_times - 1,
+        num_paths=num_paths,
+        sampler=_sampler(own.forecast_sampler, substeps, pull),  # a table holds measurements
+        seed=seed,
+    )
+    first = made.start[:, None, None].expand(-1, num_paths, 1, *made.start.shape[1:])
+    paths = torch.cat([first, made.samples], dim=2).numpy()
+    times = torch.cat([made.origin[:, None], made.times], dim=1).numpy()
+    axis = table.time if table.time.kind == "dates" else None
+    ids = [table.ids[k] for k in made.path.tolist()]
+    return SampledPaths(ids, times, paths, table.columns, axis, made.nfe).write(output)
+
+
+def _check(output: str | os.PathLike[str] | None, stop: float, num_times: int) -> None:
+    if output is not None and Path(output).suffix not in (".npz", ".csv"):
+        raise ValueError(f"`output` must end in .npz or .csv. Got {output}.")
+    check(0 < stop < math.inf, f"`stop` must be positive and finite, in the units of the time stamps. Got {stop}.")
+    check(num_times >= 2, f"`num_times` must be at least 2. Got {num_times}.")
+
+
+def _sampler(usual: Sampling, substeps: int | None, pull: float | None) -> Sampling:
+    return with_settings(usual, {k: v for k, v in (("substeps", substeps), ("pull", pull)) if v is not None})
+
+
+def _first_time(start: str | float | None, series: Series | None) -> tuple[TimeAxis | None, float]:
+    """How times are shown, and the time of the first state."""
+    if series is None or series.time_kind != "dates":
+        try:
+            return None, float(start or 0.0)
+        except ValueError:
+            raise ValueError(f"`start_time` must be a number for this model. Got {start}.") from None
+    axis = TimeAxis(series.time, "dates", series.time_unit, series.time_origin)
+    if start is None:
+        return axis, series.time_last
+    import pandas as pd
+
+    first = parse_stamps(pd.Series([start], dtype=object))[0]
+    if not isinstance(first, np.datetime64) or np.isnat(first):
+        raise ValueError(f"`start_time` must be an ISO date for this model. Got {start}.")
+    return axis, axis.time(first)

@@ -27,16 +27,12 @@ from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 from neuralsde.video.config import AutoencoderConfig
 
-KL = 1e-6
-"""Weight of the divergence of latents from unit Gaussians."""
-BATCH = 512
-"""Frames at once in `encode` and `decode` on a GPU."""
+KL = 1e-6  # weight of the divergence of latents from unit Gaussians
+BATCH = 512  # frames at once in `encode` and `decode` on a GPU
 CACHED = 2**16
 """Pixels at once on a CPU, 16 frames of 64 × 64: what layers pass on stays in its cache, and frames take two thirds of the time."""
-UNITS_FROM = 4_096
-"""Frames by which the units of latents are set, or up to twice as many."""
-FADE = 0.1
-"""Change of a pixel, of 1, from which on little is kept of what the decoder missed there before."""
+UNITS_FROM = 4_096  # frames by which the units of latents are set, or up to twice as many
+FADE = 0.1  # change of a pixel, of 1, from which on little is kept of what the decoder missed there before
 
 
 class Autoencoder(SequenceModel):
@@ -50,9 +46,8 @@ class Autoencoder(SequenceModel):
         super().__init__(nets, scale, config)
         _channels, *size = scale.shape
         if any(n % config.net.down for n in size):
-            raise ValueError(
-                f"Height and width must be multiples of `down`={config.net.down}. Got frames of shape {scale.shape}. Resize them."
-            )
+            wanted = f"multiples of `down`={config.net.down}"
+            raise ValueError(f"Height and width must be {wanted}. Got frames of shape {scale.shape}. Resize them.")
         self.latent_shape = (config.net.latent, *(n // config.net.down for n in size))
         self.register_buffer("shift", torch.zeros(config.net.latent, 1, 1))
         self.register_buffer("spread", torch.ones(config.net.latent, 1, 1))
@@ -68,7 +63,6 @@ class Autoencoder(SequenceModel):
         return {"encoder": Encoder(config.net, shape[0]), "decoder": Decoder(config.net, shape[0])}
 
     def measure(self, data: Transitions) -> Transition:
-        """Refuse frames that are not in [0, 1]."""
         pairs = super().measure(data)
         low, high = float(pairs.next.min()), float(pairs.next.max())
         if low < 0 or high > 1:
@@ -95,7 +89,6 @@ class Autoencoder(SequenceModel):
 
     @property
     def batch(self) -> int:
-        """Frames at once."""
         return BATCH if self.shift.device.type != "cpu" else max(1, CACHED // math.prod(self.scale.shape[1:]))
 
     @torch.no_grad()
@@ -114,10 +107,7 @@ class Autoencoder(SequenceModel):
 
     @torch.no_grad()
     def decode_after(
-        self,
-        latents: Float[Tensor, "N ..."],
-        known: Float[Tensor, "N C H W"],
-        known_latents: Float[Tensor, "N K h w"],
+        self, latents: Float[Tensor, "N ..."], known: Float[Tensor, "N C H W"], known_latents: Float[Tensor, "N K h w"]
     ) -> Float[Tensor, "N ..."]:
         """Frames of latents (N, ..., K, h, w) that follow known ones: what changed in the decoded frame, added to the known.
 

@@ -23,14 +23,10 @@ from neuralsde.records import check
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.predict import encode_clips, shown
 
-NEAR = 0.25
-"""How far a frame may be from its time, in steps: as far as in training."""
-AT_ONCE = 512
-"""Frames that are encoded at once."""
-PIECE = 256
-"""Frames that are changed alike, at most, in a copy."""
-MOST_COPIED = 2**33
-"""Bytes of all copies."""
+NEAR = 0.25  # how far a frame may be from its time, in steps: as far as in training
+AT_ONCE = 512  # frames that are encoded at once
+PIECE = 256  # frames that are changed alike, at most, in a copy
+MOST_COPIED = 2**33  # bytes of all copies
 MOST_BYTES = {False: 2**30, True: 2**32}
 """Memory for the frames that an autoencoder learns from, without and with a GPU."""
 
@@ -47,15 +43,12 @@ class Clip:
 
     @property
     def since(self) -> Float[np.ndarray, " T"]:
-        """Seconds from its beginning."""
         return self.times - self.times[0]
 
     def nearest(self, time: float) -> int:
-        """The frame nearest to a time from its beginning."""
         return int(np.abs(self.since - time).argmin())
 
     def part(self, rows: slice | np.ndarray) -> Clip:
-        """Some of its frames."""
         return Clip(self.name, self.frames[rows], self.times[rows])
 
 
@@ -86,9 +79,9 @@ def frame_step(shards: VideoShards, fps: float | None) -> float:
     if fps is None:
         return gap
     if fps > 1.25 / gap:
+        remedy = "Train with what they have; `nsde sample --fps 2x` draws frames between."
         raise ValueError(
-            f"`fps` {fps:g} is more than the videos have, {1 / gap:.3g}: what is between was never filmed. Train with what they "
-            "have; `nsde sample --fps 2x` draws frames between."
+            f"`fps` {fps:g} is more than the videos have, {1 / gap:.3g}: the rest was never filmed. {remedy}"
         )
     return 1.0 / fps
 
@@ -127,9 +120,8 @@ def usable(videos: Split, step: float, context: int) -> Split:
 
     train = kept(videos.train, "learned from")
     if not train:
-        raise ValueError(
-            f"No video has {context} + 1 frames that are {step:.3g} s apart. Give longer ones, a smaller `num_context`, or `fps`."
-        )
+        remedy = "Give longer ones, a smaller `num_context`, or `fps`."
+        raise ValueError(f"No video has {context} + 1 frames that are {step:.3g} s apart. {remedy}")
     held_out = kept(videos.held_out, "scored")
     apart = videos.validation is not videos.held_out
     validation = kept(videos.validation, "watched in training") if apart else held_out
@@ -137,7 +129,6 @@ def usable(videos: Split, step: float, context: int) -> Split:
 
 
 def _long_enough(video: Clip, step: float, context: int) -> bool:
-    """Whether it has a transition."""
     if len(video.times) <= context:
         return False
     times = torch.from_numpy(video.times.copy())
@@ -187,10 +178,8 @@ def with_copies(videos: list[Clip], num: int) -> list[Clip]:
     """Videos, and behind them so many changed copies of each, in pieces; copies are held in memory."""
     size = sum(video.frames.size for video in videos)
     if num * size > MOST_COPIED:
-        raise ValueError(
-            f"`copies` must fit into {MOST_COPIED / 2**30:g} GiB of memory. Got {num} of {size / 2**30:.1f} GiB each. "
-            f"Give at most {MOST_COPIED // size}: so many frames need few copies, or none."
-        )
+        got = f"Got {num} of {size / 2**30:.1f} GiB each. Give at most {MOST_COPIED // size}"
+        raise ValueError(f"`copies` must fit into {MOST_COPIED / 2**30:g} GiB of memory. {got}: many frames need few.")
     rng, found = torch.Generator().manual_seed(0), list(videos)
     for video in videos * num:
         for rows in np.array_split(np.arange(len(video.times)), -(-len(video.times) // PIECE)):
@@ -235,9 +224,8 @@ def latents_of(autoencoder: Autoencoder, videos: list[Clip], *, progress: bool) 
 
 def save_latents(parts: dict[str, Trajectories], file: Path) -> None:
     """Keep latents, for a run that is resumed: whole or not at all."""
-    tensors: dict[str, Tensor] = {}
-    for name, data in parts.items():
-        tensors |= {f"{name}.{key}": getattr(data, key).cpu().contiguous() for key in ("states", "times", "lengths")}
+    keys = [(name, key) for name in parts for key in ("states", "times", "lengths")]
+    tensors = {f"{name}.{key}": getattr(parts[name], key).cpu().contiguous() for name, key in keys}
     with replacing(file) as new:
         save_file(tensors, new)
 

@@ -10,16 +10,13 @@ from neuralsde.training.config import TrainConfig
 from neuralsde.video.config import AutoencoderConfig
 
 CONTEXT = 4
-NOISE = 0.1
-"""Of the inputs, for every method."""
-NET = UViTConfig(width=192)
-"""2.4 million parameters: weights of a few megabytes, which can be shipped."""
+NOISE = 0.1  # of the inputs, for every method
+NET = UViTConfig(width=192)  # 2.4 million parameters: weights of a few megabytes, which can be shipped
 SHARE_OF_NOISE = 0.6
 """Of the learned noise, in sampling: it is white over the latents, what is unknown is not. Chosen on validation clips."""
 OPEN_NOISE = 0.7
 """Share of the noise that a refiner leaves open, in sampling. Chosen on validation clips, between PSNR and distance."""
-REFINER_WEIGHT = 0.03
-"""In the loss: with 0.1 the refiner takes from the flow. Chosen on validation clips."""
+REFINER_WEIGHT = 0.03  # in the loss: with 0.1 the refiner takes from the flow. Chosen on validation clips.
 
 
 def learning_rate(width: int) -> float:
@@ -32,8 +29,7 @@ AUTOENCODER_TRAIN = TrainConfig(steps=8_000, batch_size=128, lr=1e-3, ema=0.998,
 TRAIN = TrainConfig(
     steps=6_000, batch_size=256, lr=learning_rate(NET.width), ema=0.998, weight_decay=1e-2, precision="bf16"
 )
-REAL_TRAIN = replace(TRAIN, steps=10_000)
-"""Of videos that were filmed."""
+REAL_TRAIN = replace(TRAIN, steps=10_000)  # of videos that were filmed
 
 
 def latent_sde() -> NeuralSDEConfig:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from neuralsde.files import replacing
+from neuralsde.records import check
 
-FASTEST = 100.0
-"""Frames per second at which a film can be played."""
+FASTEST = 100.0  # frames per second at which a film can be played
 
 
 def write_video(frames: Any, path: str | os.PathLike[str], *, fps: float = 10.0) -> Path:
@@ -20,11 +20,9 @@ def write_video(frames: Any, path: str | os.PathLike[str], *, fps: float = 10.0)
     file, images = Path(path), np.asarray(frames)
     if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8 or not images.size:
         raise ValueError(f"`frames` must have shape (T, height, width, 3), uint8. Got {images.shape}, {images.dtype}.")
-    if not 0 < fps <= FASTEST:
-        raise ValueError(f"`fps` must be above 0 and at most {FASTEST:g}. Got {fps:g}.")
+    check(0 < fps <= FASTEST, f"`fps` must be above 0 and at most {FASTEST:g}. Got {fps:g}.")
     writers = {".gif": _write_gif, ".mp4": _write_mp4}
-    if file.suffix.lower() not in writers:
-        raise ValueError(f"A video must end in .gif or .mp4. Got {file.name}.")
+    check(file.suffix.lower() in writers, f"A video must end in .gif or .mp4. Got {file.name}.")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file) as new:

@@ -20,7 +20,7 @@ from neuralsde.files import writable_folder
 from neuralsde.models.build import build
 from neuralsde.models.scale import Scale
 from neuralsde.nets.config import ConvConfig, UViTConfig
-from neuralsde.records import check, load_yaml, save_yaml, to_dict
+from neuralsde.records import check, flat, load_yaml, save_yaml, to_dict
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.sde.laws.refined import of_another_length
 from neuralsde.training.config import RunOptions, TrainConfig
@@ -35,8 +35,7 @@ from neuralsde.video.report import draw, score, write_report
 
 PASSES, MIN_STEPS = 100, 300
 """How often each frame is seen where it was not said how long to train, and the fewest steps."""
-NUM_VALIDATION = 512
-"""Transitions of the validation loss."""
+NUM_VALIDATION = 512  # transitions of the validation loss
 TAEF2 = "taef2:"
 
 
@@ -95,7 +94,11 @@ def fit_videos(
         save_yaml(plan, record)
     else:
         _check_same(before, plan, folder)
-    say("\n".join(_announcement(videos, plan)))
+    num, held = (sum(len(video.times) for video in some) for some in (videos.train, videos.held_out))
+    copies = f" and {plan.copies} copies of each" if plan.copies else ""
+    lines = [f"Learning from {num:,} frames of {len(videos.train)} video(s){copies}, {1 / plan.step:.3g} per second."]
+    lines += [f"Held out: {videos.words}, {held:,} frames." if videos.held_out else "Nothing is held out."]
+    say("\n".join([*lines, *(f"- {note}" for note in videos.notes)]))
 
     learned = replace(videos, train=clips.with_copies(videos.train, settings.copies))
     autoencoder = _autoencoder(plan, learned, folder, options, resume, say)
@@ -122,7 +125,6 @@ def fit_videos(
 
 
 def _check(folder: Path, train: TrainConfig, steps: int | None, holdout: float, resume: bool) -> None:
-    """Refuse what could only fail later."""
     check(0 <= holdout < 1, f"`holdout` is a share within [0, 1). Got {holdout}.")
     check(steps is None or steps >= 1, f"`steps` must be at least 1. Got {steps}.")
     runs = [(folder / name).exists() for name in ("checkpoints", "autoencoder/checkpoints")]
@@ -147,10 +149,8 @@ def _check_frames(own: str | None, settings: FrameSettings) -> None:
         return
     shape = tuple(load_autoencoder(own).scale.shape)
     if shape != settings.shape:
-        raise ValueError(
-            f"The autoencoder in {own} takes frames of shape {shape}. Got {settings.shape}. Give `size` and `colour` as it was "
-            "trained with."
-        )
+        remedy = "Give `size` and `colour` as it was trained with."
+        raise ValueError(f"The autoencoder in {own} takes frames of shape {shape}. Got {settings.shape}. {remedy}")
 
 
 def _down(settings: FrameSettings) -> int:
@@ -165,10 +165,8 @@ def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, seed:
     """Frames as they lie in a folder of shards, or decoded into the run folder."""
     if (source / INDEX).is_file() or (source / UNFINISHED).is_file():
         for name in ("dataset", "size", "fit", "colour"):
-            if getattr(options, name) is not None:
-                raise ValueError(
-                    f"`{name}`: {source} holds frames that are decoded already. Name the videos themselves."
-                )
+            free = getattr(options, name) is None
+            check(free, f"`{name}`: {source} holds frames that are decoded already. Name the videos themselves.")
         shards = VideoShards.open(source)
         _check_frames(options.autoencoder, shards.settings)
         return shards
@@ -179,30 +177,20 @@ def _shards(source: Path, folder: Path, options: VideoFit, holdout: float, seed:
         remarks, usual = [], FrameSettings()
     settings = usual.changed(size=options.size, fit=options.fit, colour=options.colour, min_frames=2)
     _check_frames(options.autoencoder, settings)
-    return write_shards(
-        found,
-        folder / "shards",
-        settings,
-        on_bad=options.on_bad,
-        num_workers=options.num_workers,
-        source=str(source),
-        remarks=remarks,
-        progress=progress,
-    )
+    how: dict[str, Any] = {"on_bad": options.on_bad, "num_workers": options.num_workers, "progress": progress}
+    return write_shards(found, folder / "shards", settings, source=str(source), remarks=remarks, **how)
 
 
 # Plan
 
 
 def _check_same(before: VideoPlan, plan: VideoPlan, folder: Path) -> None:
-    """A run that is resumed must be the same."""
-    old, new = _flat(to_dict(before)), _flat(to_dict(plan))
+    old, new = flat(to_dict(before)), flat(to_dict(plan))
     for name in new:
         if name != "data" and old.get(name) != new[name]:
-            raise ValueError(
-                f"Cannot resume {folder} with another {name}: it ran with {old.get(name)}. Got {new[name]}. Repeat the command "
-                "as it was, or choose another `output`."
-            )
+            found = f"it ran with {old.get(name)}. Got {new[name]}"
+            remedy = "Repeat the command as it was, or choose another `output`."
+            raise ValueError(f"Cannot resume {folder} with another {name}: {found}. {remedy}")
 
 
 def _plan(
@@ -216,7 +204,6 @@ def _plan(
     step: float,
     gpu: bool,
 ) -> VideoPlan:
-    """Sizes and steps by what is there."""
     if options.refine:
         _check_even(videos, step)
     num = (1 + options.copies) * sum(len(video.times) for video in videos.train)
@@ -255,23 +242,9 @@ def _check_even(videos: clips.Split, step: float) -> None:
     stamps = Trajectories(torch.zeros(sum(map(len, times)), 1), torch.cat(times), torch.tensor([len(t) for t in times]))
     gaps = stamps.transitions(lag=step).spread(1_000_000).dt
     if bool(of_another_length(gaps / step).any()):
-        raise ValueError(
-            f"`refine` needs an even frame rate. Got frames {float(gaps.min()):.3g} to {float(gaps.max()):.3g} s apart. Leave it "
-            "out, or choose `fps` so that all are about as far apart."
-        )
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    parts = [_flat(v, f"{prefix}{k}.") if isinstance(v, dict) else {prefix + k: v} for k, v in values.items()]
-    return {k: v for part in parts for k, v in part.items()}
-
-
-def _announcement(videos: clips.Split, plan: VideoPlan) -> list[str]:
-    num, held = (sum(len(video.times) for video in some) for some in (videos.train, videos.held_out))
-    copies = f" and {plan.copies} copies of each" if plan.copies else ""
-    lines = [f"Learning from {num:,} frames of {len(videos.train)} video(s){copies}, {1 / plan.step:.3g} per second."]
-    lines += [f"Held out: {videos.words}, {held:,} frames."] if videos.held_out else ["Nothing is held out."]
-    return [*lines, *(f"- {note}" for note in videos.notes)]
+        found = f"Got frames {float(gaps.min()):.3g} to {float(gaps.max()):.3g} s apart"
+        remedy = "Leave it out, or choose `fps` so that all are about as far apart."
+        raise ValueError(f"`refine` needs an even frame rate. {found}. {remedy}")
 
 
 # Autoencoder and latents

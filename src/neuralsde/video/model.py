@@ -25,8 +25,9 @@ from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.data.videos.report import BadVideo
 from neuralsde.files import replacing
 from neuralsde.models.build import load
+from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.sde.config import Sampler
+from neuralsde.records import check
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.clips import NEAR, Clip
 from neuralsde.video.files import write_video
@@ -35,10 +36,8 @@ from neuralsde.video.predict import device, predict
 
 FORMAT = 1
 RECORD, AUTOENCODER = "video.json", "autoencoder"
-WIDEST = 1.5
-"""Time between two frames that are blended where none is near, in steps."""
-SUFFIXES = (".mp4", ".gif", ".png", ".npz")
-"""Of files with futures."""
+WIDEST = 1.5  # time between two frames that are blended where none is near, in steps
+SUFFIXES = (".mp4", ".gif", ".png", ".npz")  # of files with futures
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,11 +122,8 @@ class VideoModel:
 
     @property
     def need(self) -> str:
-        """What a clip must have, in words."""
-        return (
-            f"at least {self.context} frames at {self.fps:.3g} per second ({(self.context - 1) * self.step:.3g} s): so many "
-            "are given to this model"
-        )
+        length = f"{self.fps:.3g} per second ({(self.context - 1) * self.step:.3g} s)"
+        return f"at least {self.context} frames at {length}: so many are given to this model"
 
     def futures(
         self,
@@ -137,7 +133,7 @@ class VideoModel:
         fps: float | None = None,
         num_paths: int = 4,
         at: float | None = None,
-        sampler: Sampler | None = None,
+        sampler: Sampling | None = None,
         seed: int = 0,
     ) -> Futures:
         """Draw what may follow a clip.
@@ -155,25 +151,16 @@ class VideoModel:
         """
         rate = self.fps if fps is None else fps
         if not rate > 0 or num_frames < 1 or num_paths < 1:
-            raise ValueError(
-                f"`fps`, `num_frames` and `num_paths` must be positive. Got {rate:g}, {num_frames}, {num_paths}."
-            )
+            found = f"{rate:g}, {num_frames}, {num_paths}"
+            raise ValueError(f"`fps`, `num_frames` and `num_paths` must be positive. Got {found}.")
         given = self.given(clip, at)
         before = self.step * np.arange(1 - self.context, 1)
         after = np.arange(1, num_frames + 1) / rate
         on_grid = np.allclose(after / self.step, np.round(after / self.step), atol=1e-6)
         times = torch.from_numpy(np.concatenate([before, after]))
-        images, drawn = predict(
-            self.model,
-            self.autoencoder,
-            given[None],
-            times[None],
-            context=self.context,
-            num_paths=num_paths,
-            sampler=sampler,
-            seed=seed,
-            smooth=self.knows_only_frames and not on_grid,
-        )
+        smooth = self.knows_only_frames and not on_grid
+        how: dict[str, Any] = {"context": self.context, "num_paths": num_paths, "sampler": sampler, "seed": seed}
+        images, drawn = predict(self.model, self.autoencoder, given[None], times[None], smooth=smooth, **how)
         frames = (255 * images[0]).round().byte().cpu()
         truth = None if at is None else self._truth(clip, at, after)
         return Futures(given, before, frames, after, truth, drawn.nfe)
@@ -188,20 +175,16 @@ class VideoModel:
     def given(self, clip: Clip, at: float | None = None) -> UInt8[Tensor, "K C H W"]:
         """The last frames of a clip up to a time, one step of the training apart."""
         if tuple(clip.frames.shape[1:]) != self.settings.shape:
-            raise ValueError(
-                f"Frames of {clip.name} must have the shape {self.settings.shape}. Got {tuple(clip.frames.shape[1:])}. "
-                "Read the clip with `read`, which resizes it."
-            )
+            found = f"Got {tuple(clip.frames.shape[1:])}. Read the clip with `read`, which resizes it."
+            raise ValueError(f"Frames of {clip.name} must have the shape {self.settings.shape}. {found}")
         since = clip.since
         if at is not None and not 0 <= at <= since[-1] + self.step:
             raise ValueError(f"{clip.name} lasts {since[-1]:.3g} s. Got {at=}. Give a time within it.")
         last = len(since) - 1 if at is None else clip.nearest(at)
         wanted = since[last] - self.step * np.arange(self.context)[::-1]
         if wanted[0] < -NEAR * self.step:
-            raise ValueError(
-                f"{clip.name} is too short: {last + 1} frame(s), {since[last]:.3g} s{'' if at is None else f' up to {at:g} s'}. "
-                f"Give a clip with {self.need}."
-            )
+            found = f"{last + 1} frame(s), {since[last]:.3g} s{'' if at is None else f' up to {at:g} s'}"
+            raise ValueError(f"{clip.name} is too short: {found}. Give a clip with {self.need}.")
         return torch.from_numpy(np.stack([self._frame_at(clip, t) for t in wanted]))
 
     def _frame_at(self, clip: Clip, time: float) -> UInt8[np.ndarray, "C H W"]:
@@ -212,9 +195,8 @@ class VideoModel:
         right = int(np.searchsorted(since, time))
         left, gap = right - 1, since[right] - since[right - 1]
         if gap > WIDEST * self.step:
-            raise ValueError(
-                f"{clip.name} has {1 / gap:.3g} frames per second at {time:.3g} s, too few. Give a clip with {self.need}."
-            )
+            found = f"{1 / gap:.3g} frames per second at {time:.3g} s, too few"
+            raise ValueError(f"{clip.name} has {found}. Give a clip with {self.need}.")
         share = float((time - since[left]) / gap)
         before, after = clip.frames[[left, right]].astype(np.float32)
         return ((1 - share) * before + share * after).round().astype(np.uint8)
@@ -242,8 +224,7 @@ def save_video_model(
     channels, height, width = autoencoder.scale.shape
     whole = VideoModel(model, autoencoder, settings or FrameSettings(size=(height, width), grey=channels == 1))
     wrong = _unfit(whole)
-    if wrong:
-        raise ValueError(f"These do not belong together: {wrong}.")
+    check(not wrong, f"These do not belong together: {wrong}.")
     place = Path(folder)
     (place / RECORD).unlink(missing_ok=True)  # written last: where it stands, all is there
     for part, where in ((model, place), (autoencoder, place / AUTOENCODER)):
@@ -273,8 +254,7 @@ def load_video_model(folder: str | os.PathLike[str]) -> VideoModel:
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"{place / RECORD} is damaged ({error}). Save the model again.") from None
     wrong = _unfit(whole) or ("fps or context are others than the model's" if differs else "")
-    if wrong:
-        raise ValueError(f"{place / RECORD} does not fit its models: {wrong}. Save the model again.")
+    check(not wrong, f"{place / RECORD} does not fit its models: {wrong}. Save the model again.")
     return whole
 
 
@@ -315,7 +295,6 @@ def _unfit(video: VideoModel) -> str:
     if frames != video.settings.shape:
         return f"frames have the shape {video.settings.shape}, the autoencoder takes {frames}"
     if tuple(video.model.scale.shape) != latents:
-        return (
-            f"the model moves states of shape {tuple(video.model.scale.shape)}, the autoencoder's latents are {latents}"
-        )
+        states = tuple(video.model.scale.shape)
+        return f"the model moves states of shape {states}, the autoencoder's latents are {latents}"
     return ""

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-SHOWN = 128
-"""Pixels that a frame has at least; smaller ones are enlarged by whole numbers."""
+from neuralsde.records import check
+
+SHOWN = 128  # pixels that a frame has at least; smaller ones are enlarged by whole numbers
 IN_STRIP = 96
 GAP, BORDER, CAPTION = 6, 3, 20
-PER_ROW = 6
-"""Panels of a film side by side."""
+PER_ROW = 6  # panels of a film side by side
 GIVEN, INK = (236, 130, 30), (40, 40, 40)
 
 
@@ -40,10 +40,9 @@ def film_in_true_time(
 
 def strip(rows: Mapping[str, Sequence[np.ndarray]], captions: Sequence[str], num_given: int = 0) -> np.ndarray:
     """A picture (height, width, 3): a row of frames (C, H, W) for each name, a column for each caption."""
-    if not rows or not captions or any(len(row) != len(captions) for row in rows.values()):
-        raise ValueError(
-            f"Each row must have a frame for each of {len(captions)} captions. Got {[len(r) for r in rows.values()]}."
-        )
+    lengths = [len(row) for row in rows.values()]
+    complete = bool(rows) and bool(captions) and set(lengths) == {len(captions)}
+    check(complete, f"Each row must have a frame for each of {len(captions)} captions. Got {lengths}.")
     tiles = {name: [_enlarged(frame, IN_STRIP) for frame in row] for name, row in rows.items()}
     height, width = next(iter(tiles.values()))[0].shape[:2]
     left = 12 + max(_text_width(name) for name in rows)
@@ -62,8 +61,7 @@ def strip(rows: Mapping[str, Sequence[np.ndarray]], captions: Sequence[str], num
 def film(panels: Mapping[str, np.ndarray], num_given: int = 0, per_row: int = PER_ROW) -> np.ndarray:
     """Frames (T, height, width, 3) of clips (T, C, H, W) side by side, each below its name."""
     lengths = {len(clip) for clip in panels.values()}
-    if len(lengths) != 1:
-        raise ValueError(f"Clips side by side must be equally long. Got {lengths or 'none'} frames.")
+    check(len(lengths) == 1, f"Clips side by side must be equally long. Got {lengths or 'none'} frames.")
     clips = {name: np.stack([_enlarged(frame, SHOWN) for frame in clip]) for name, clip in panels.items()}
     num, height, width = next(iter(clips.values())).shape[:3]
     columns = min(per_row, len(clips))
@@ -109,7 +107,6 @@ def _framed(tile: np.ndarray) -> np.ndarray:
 
 
 def _write(page: np.ndarray, text: str, left: int, top: int) -> None:
-    """Put text onto a page."""
     image = _pillow("Image").fromarray(page)
     _pillow("ImageDraw").Draw(image).text((left, top), text, fill=INK, font=_font())
     page[:] = np.asarray(image)

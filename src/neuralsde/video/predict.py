@@ -42,15 +42,12 @@ class ClipBatch:
     """N clips: what a model is given and, as far as it is known, what it is to draw."""
 
     given: Float[Tensor, "N M K h w"]
-    known: Float[Tensor, "N C H W"]
-    """The last known frame."""
+    known: Float[Tensor, "N C H W"]  # the last known frame
     times: Float[Tensor, "N T"]
     """Since the start of the clip, from the last known frame on; (T - 1) frames are to be drawn."""
-    bytes: UInt8[Tensor, "N U C H W"]
-    """From the last known frame on, as far as there are any."""
+    bytes: UInt8[Tensor, "N U C H W"]  # from the last known frame on, as far as there are any
     autoencoder: Autoencoder
-    groups: Int[Tensor, " N"] | None = None
-    """The recording that each is from; None: each has one of its own."""
+    groups: Int[Tensor, " N"] | None = None  # the recording that each is from; None: each has one of its own
 
     @classmethod
     def of(

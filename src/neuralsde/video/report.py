@@ -24,13 +24,10 @@ from neuralsde.video.pictures import film_in_true_time, save_picture, strip_over
 from neuralsde.video.predict import ClipBatch
 from neuralsde.video.predict import draw as draw_latents
 
-NUM_CLIPS, FUTURE = 64, 12
-"""Clips that are scored at most, and frames of each that are predicted at most."""
+NUM_CLIPS, FUTURE = 64, 12  # clips that are scored at most, and frames of each that are predicted at most
 AT_ONCE = 16
-NUM_PATHS = 2
-"""Futures that are drawn of each clip; the first is scored."""
-NUM_SHOWN = 3
-"""Clips in the pictures."""
+NUM_PATHS = 2  # futures that are drawn of each clip; the first is scored
+NUM_SHOWN = 3  # clips in the pictures
 NAMES = {"": "model", "copy: ": "copy of the last frame", "decoder: ": "decoder, at best"}
 
 
@@ -40,27 +37,23 @@ class Scored:
 
     values: dict[str, Any]
     clips: list[Clip]
-    futures: Tensor | None
-    """(clips, paths, frames, C, H, W) bytes; only of those that are shown."""
+    futures: Tensor | None  # (clips, paths, frames, C, H, W) bytes; only of those that are shown
     why_not: str = ""
 
     def lines(self) -> list[str]:
-        """A table."""
         if self.why_not:
             return [self.why_not]
         rows = ["| predicted by | PSNR, dB | SSIM |", "|---|---|---|"]
         for prefix, name in NAMES.items():
             rows.append(f"| {name} | {self._shown(f'{prefix}psnr', 2)} | {self._shown(f'{prefix}ssim', 4)} |")
         v = self.values
-        rows += [
-            "",
-            f"{v['num_clips']} clips of {v['num_videos']} video(s): {v['context']} frames given, {v['future']} predicted; means "
-            f"over frames and clips, ± half the 95 % interval over videos. {v['network_passes']} network passes per future.",
-        ]
+        clips = f"{v['num_clips']} clips of {v['num_videos']} video(s)"
+        means = "means over frames and clips, ± half the 95 % interval over videos"
+        rows += ["", f"{clips}: {v['context']} frames given, {v['future']} predicted; {means}. "]
+        rows[-1] += f"{v['network_passes']} network passes per future."
         if v["psnr"] < v["copy: psnr"]:
-            rows.append(
-                "A copy of the last frame is nearer to the truth: learn from more videos, or longer if the losses still fall."
-            )
+            remedy = "learn from more videos, or longer if the losses still fall"
+            rows.append(f"A copy of the last frame is nearer to the truth: {remedy}.")
         return rows
 
     def _shown(self, key: str, digits: int) -> str:
@@ -145,9 +138,8 @@ def write_report(
     own = f"that of {plan.autoencoder}" if plan.autoencoder else f"trained here, {plan.autoencoder_train.steps:,} steps"
     lines += [f"- autoencoder: {_weights(video.autoencoder)} weights, {own}; latents {'×'.join(map(str, latents))}"]
     noise = getattr(video.model.config, "noise", 0.0)
-    lines += [
-        f"- SDE: {_weights(video.model)} weights, {plan.train.steps:,} steps of {plan.train.batch_size}; noise {noise:g}"
-    ]
+    steps = f"{plan.train.steps:,} steps of {plan.train.batch_size}"
+    lines += [f"- SDE: {_weights(video.model)} weights, {steps}; noise {noise:g}"]
     lines += ["", "## Training", "", *losses(folder / "metrics.jsonl")]
     lines += ["", "## On what was held out", "", *scored.lines(), ""]
     lines += [f"![{name}]({name})" if name.endswith(".png") else f"[{name}]({name})" for name in figures]
@@ -156,11 +148,8 @@ def write_report(
     lines += ["## Go on", "", "```", f"nsde sample {run} CLIP.mp4 --num-paths 4 --fps 2x --output futures.mp4"]
     net: Any = plan.model.net
     same = f"--num-context {video.context} --fps {video.fps:.6g} --width {net.width} --autoencoder {run}"
-    lines += [
-        f"nsde fit {shlex.quote(str(shards.folder))} {same} --steps {4 * plan.train.steps} --output {run}-longer",
-        "```",
-        "",
-    ]
+    longer = f"--steps {4 * plan.train.steps} --output {run}-longer"
+    lines += [f"nsde fit {shlex.quote(str(shards.folder))} {same} {longer}", "```", ""]
     (folder / "report.md").write_text("\n".join(lines), encoding="utf-8")
     return folder / "report.md"
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.config import TinyConfig
+from neuralsde.records import check
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.config import AutoencoderConfig
 
@@ -36,8 +37,7 @@ def pretrained(folder: str | os.PathLike[str], frames: Trajectories) -> Autoenco
 def check_files(folder: str | os.PathLike[str]) -> None:
     """Refuse a folder that does not hold them."""
     absent = [name for name in FILES.values() if not (Path(folder) / name).is_file()]
-    if absent:
-        raise ValueError(f"{folder} does not hold {' and '.join(absent)}. Get them from github.com/madebyollin/taesd.")
+    check(not absent, f"{folder} does not hold {' and '.join(absent)}. Get them from github.com/madebyollin/taesd.")
 
 
 def _read(file: Path) -> dict[str, Tensor]:

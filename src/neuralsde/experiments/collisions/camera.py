@@ -10,23 +10,14 @@ import math
 
 import numpy as np
 
-ELEVATION = math.radians(38.0)
-"""Of the camera, above the plane."""
-DISTANCE = 8.5
-"""From the camera to where it looks."""
+ELEVATION = math.radians(38.0)  # of the camera, above the plane
+DISTANCE = 8.5  # from the camera to where it looks
 TARGET = np.array([0.0, 0.35, 0.0])
-HALF_WIDTH = math.tan(math.radians(16.0))
-"""Of the image, at unit distance."""
+HALF_WIDTH = math.tan(math.radians(16.0))  # of the image, at unit distance
 RIGHT = np.array([1.0, 0.0, 0.0])
 UP = np.array([0.0, math.sin(ELEVATION), math.cos(ELEVATION)])
 FORWARD = np.array([0.0, math.cos(ELEVATION), -math.sin(ELEVATION)])
 EYE = TARGET - DISTANCE * FORWARD
-
-
-def rays(places: np.ndarray) -> np.ndarray:
-    """(..., 3): directions, not of unit length, in which places (..., 2) of the image lie; one unit deep."""
-    plane = 2 * HALF_WIDTH * (np.asarray(places, np.float64) - 0.5)
-    return FORWARD + plane[..., :1] * RIGHT - plane[..., 1:] * UP
 
 
 def project(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -39,13 +30,13 @@ def project(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def on_ground(places: np.ndarray) -> np.ndarray:
     """(..., 2): the x, y of the plane that are seen at places (..., 2)."""
-    directions = rays(places)
+    plane = 2 * HALF_WIDTH * (np.asarray(places, np.float64) - 0.5)
+    directions = FORWARD + plane[..., :1] * RIGHT - plane[..., 1:] * UP  # of the rays, one unit deep
     return (EYE + directions * (-EYE[2] / directions[..., 2:]))[..., :2]
 
 
 CORNERS = on_ground(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]))
 """(4, 2): of the visible part of the plane, anticlockwise from near left."""
-SIDES = ("near", "right", "far", "left")
 _EDGES = np.roll(CORNERS, -1, axis=0) - CORNERS
 OUTWARD = np.stack([_EDGES[:, 1], -_EDGES[:, 0]], axis=1) / np.linalg.norm(_EDGES, axis=1, keepdims=True)
 """(4, 2): unit normals of the sides."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,57 +28,37 @@ class Clips:
     """B clips of T frames, of scenes with at most N objects."""
 
     frames: UInt8[Tensor, "B T 3 H W"]
-    states: Float[Tensor, "B T N 6"]
-    """x, y, angle and their rates; zero where an object is not there."""
-    kinds: Int[Tensor, "B N 3"]
-    """Places in SHAPES, COLOURS and MATERIALS."""
-    mask: Bool[Tensor, "B T N"]
-    """Where an object is there, in view or close by."""
-    times: np.ndarray
-    """(T,) seconds."""
-    contacts: np.ndarray
-    """(K,) of dtype CONTACT: collisions up to the last frame; `scene` is the row."""
+    states: Float[Tensor, "B T N 6"]  # x, y, angle and their rates; zero where an object is not there
+    kinds: Int[Tensor, "B N 3"]  # places in SHAPES, COLOURS and MATERIALS
+    mask: Bool[Tensor, "B T N"]  # where an object is there, in view or close by
+    times: np.ndarray  # (T,) seconds
+    contacts: np.ndarray  # (K,) of dtype CONTACT: collisions up to the last frame; `scene` is the row
 
 
 def clips(
     seeds: Sequence[int] | np.ndarray,
     *,
-    num_frames: int = 26,
-    fps: float = 5.12,
-    size: int = 64,
+    config: CollisionsConfig | None = None,
     device: torch.device | str = "cpu",
     start: float = 0.0,
     num_workers: int = 1,
+    **look: Any,
 ) -> Clips:
-    """The scenes of `seeds`, filmed from `start` on; tensors are on `device`, `num_workers` processes simulate."""
-    config = CollisionsConfig(size=size, fps=fps, num_frames=num_frames)
-    return _film(config, seeds, device, start, num_workers)
+    """The scenes of `seeds`, filmed from `start` on; tensors are on `device`, `num_workers` processes simulate.
 
-
-def split_clips(
-    config: CollisionsConfig,
-    split: Split,
-    *,
-    num: int | None = None,
-    device: torch.device | str = "cpu",
-    num_workers: int = 1,
-) -> Clips:
-    """The clips of a split, or its first `num`."""
-    return _film(config, config.seeds(split)[:num], device, 0.0, num_workers)
-
-
-def _film(
-    config: CollisionsConfig,
-    seeds: Sequence[int] | np.ndarray,
-    device: torch.device | str,
-    start: float,
-    num_workers: int,
-) -> Clips:
+    `look` are settings of the config: size, fps, num_frames, min_objects, max_objects, samples.
+    """
+    config = config or CollisionsConfig(**look)
     times = start + np.arange(config.num_frames) / config.fps
     scenes = simulate(seeds, times, num_objects=NUM_OBJECTS, num_workers=num_workers)
     renderer = Renderer(config.size, device=device, samples=SAMPLES)
     states, kinds, mask = (torch.from_numpy(v).to(device) for v in (scenes.states, scenes.kinds, scenes.mask))
     return Clips(film(scenes, renderer), states, kinds, mask, times, scenes.contacts)
+
+
+def split_clips(config: CollisionsConfig, split: Split, *, num: int | None = None, **options: Any) -> Clips:
+    """The clips of a split, or its first `num`; `options` are those of `clips`."""
+    return clips(config.seeds(split)[:num], config=config, **options)
 
 
 def film(scenes: Scenes, renderer: Renderer) -> UInt8[Tensor, "B T 3 H W"]:

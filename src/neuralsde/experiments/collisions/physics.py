@@ -19,31 +19,24 @@ import numpy as np
 
 from neuralsde.experiments.collisions.camera import CORNERS, OUTWARD, on_ground, outside
 from neuralsde.experiments.collisions.config import MOST_OBJECTS
+from neuralsde.records import check
 
 SHAPES = ("sphere", "cube", "cylinder")
 COLOURS = ("gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow")
 MATERIALS = ("rubber", "metal")
 MOTION = ("x", "y", "angle", "vx", "vy", "spin")
 """What changes of an object; lengths in units of the plane, angles in radians, per second."""
-RADIUS = 0.4
-"""Of spheres and cylinders, and of the circle round a cube's outline."""
+RADIUS = 0.4  # of spheres and cylinders, and of the circle round a cube's outline
 HALF_SIDE = RADIUS / math.sqrt(2)
-HEIGHTS = (2 * RADIUS, 2 * HALF_SIDE, 1.6 * RADIUS)
-"""Of sphere, cube and cylinder."""
+HEIGHTS = (2 * RADIUS, 2 * HALF_SIDE, 1.6 * RADIUS)  # of sphere, cube and cylinder
 DENSITIES = (1.0, 1.5)
-FRICTIONS = (0.08, 0.05)
-"""With the plane, of rubber and metal."""
-RESTITUTIONS = (0.65, 0.9)
-"""Of two bodies of rubber and two of metal; of one of each, the geometric mean."""
-CONTACT_FRICTION = 0.2
-"""Between bodies."""
+FRICTIONS = (0.08, 0.05)  # with the plane, of rubber and metal
+RESTITUTIONS = (0.65, 0.9)  # of two bodies of rubber and two of metal; of one of each, the geometric mean
+CONTACT_FRICTION = 0.2  # between bodies
 GRAVITY = 9.81
-TICKS = 512
-"""Per second; frames of 5/128 s, CLEVRER's, fall on them."""
-DURATION = 5.0
-"""Seconds in which a scene has things to show."""
-BEFORE = 1.0
-"""Seconds for which a scene has been running at time 0."""
+TICKS = 512  # per second; frames of 5/128 s, CLEVRER's, fall on them
+DURATION = 5.0  # seconds in which a scene has things to show
+BEFORE = 1.0  # seconds for which a scene has been running at time 0
 MARGIN = 1.0
 """Beyond the view, from where objects come: their shadows are not seen there. Half as far again, they are gone."""
 _QUANTUM = 2.0**-30
@@ -67,18 +60,15 @@ class Thing:
     angle: float = 0.0
     velocity: tuple[float, float] = (0.0, 0.0)
     spin: float = 0.0
-    entry: float = 0.0
-    """Time at which it is put there."""
+    entry: float = 0.0  # time at which it is put there
 
     @property
     def mass(self) -> float:
-        """Of a body as heavy as its volume and material make it."""
         volume = (4 / 3 * math.pi * RADIUS**3, (2 * HALF_SIDE) ** 3, math.pi * RADIUS**2 * HEIGHTS[2])[self.shape]
         return volume * DENSITIES[self.material]
 
     @property
     def inertia(self) -> float:
-        """About its vertical axis."""
         return self.mass * (2 / 5 * RADIUS**2, 2 / 3 * HALF_SIDE**2, RADIUS**2 / 2)[self.shape]
 
     @property
@@ -91,16 +81,11 @@ class Thing:
 class Scenes:
     """S scenes at T times, of at most N objects."""
 
-    times: np.ndarray
-    """(T,) seconds."""
-    states: np.ndarray
-    """(S, T, N, 6) float32, `MOTION`; zero where an object is not there."""
-    kinds: np.ndarray
-    """(S, N, 3) int64: shape, colour, material."""
-    mask: np.ndarray
-    """(S, T, N) bool: the object is there, in view or close by."""
-    contacts: np.ndarray
-    """(K,) of dtype CONTACT, in order of scene and time."""
+    times: np.ndarray  # (T,) seconds
+    states: np.ndarray  # (S, T, N, 6) float32, `MOTION`; zero where an object is not there
+    kinds: np.ndarray  # (S, N, 3) int64: shape, colour, material
+    mask: np.ndarray  # (S, T, N) bool: the object is there, in view or close by
+    contacts: np.ndarray  # (K,) of dtype CONTACT, in order of scene and time
 
 
 def draw_scene(seed: int, num_objects: tuple[int, int] = (2, 5)) -> list[Thing]:
@@ -142,9 +127,8 @@ def _send(thing: Thing, resting: list[tuple[float, float]], rng: np.random.Gener
     length = float(np.linalg.norm(way))
     speed = math.sqrt(rng.uniform(1.0, 3.0) ** 2 + 2 * FRICTIONS[thing.material] * GRAVITY * length)
     vx, vy = (speed / length * way).tolist()
-    return replace(
-        thing, position=(float(start[0]), float(start[1])), velocity=(vx, vy), spin=float(rng.normal(0.0, 1.0))
-    )
+    x, y = start.tolist()
+    return replace(thing, position=(x, y), velocity=(vx, vy), spin=float(rng.normal(0.0, 1.0)))
 
 
 class World:
@@ -179,11 +163,8 @@ class World:
         body = m.Body(thing.mass, thing.inertia)
         body.position, body.angle = thing.position, thing.angle
         body.velocity, body.angular_velocity = thing.velocity, thing.spin
-        shape = (
-            m.Poly.create_box(body, (2 * HALF_SIDE, 2 * HALF_SIDE))
-            if SHAPES[thing.shape] == "cube"
-            else m.Circle(body, RADIUS)
-        )
+        square, is_cube = (2 * HALF_SIDE, 2 * HALF_SIDE), SHAPES[thing.shape] == "cube"
+        shape = m.Poly.create_box(body, square) if is_cube else m.Circle(body, RADIUS)
         shape.elasticity, shape.friction = math.sqrt(RESTITUTIONS[thing.material]), math.sqrt(CONTACT_FRICTION)
         # Joints to the ground that correct no position and have little force are Coulomb friction.
         slide, turn = m.PivotJoint(ground, body, (0, 0), (0, 0)), m.GearJoint(ground, body, 0.0, 1.0)
@@ -207,7 +188,6 @@ class World:
             self.contacts.append((time, i, j, point.x, point.y, speed))
 
     def step(self) -> None:
-        """One tick."""
         self._space.step(1 / TICKS)
         self._tick += 1
         if self._waiting:
@@ -232,13 +212,6 @@ class World:
             there[k] = True
         return values, there
 
-    def energy(self) -> float:
-        """Kinetic, of all that are there."""
-        return sum(
-            0.5 * (b.mass * b.velocity.dot(b.velocity) + b.moment * b.angular_velocity**2)
-            for b in self._bodies.values()
-        )
-
     def run(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """States (T, N, 6) and who is there (T, N), at increasing times from now on."""
         states, masks = np.zeros((len(times), len(self.things), 6)), np.zeros((len(times), len(self.things)), bool)
@@ -258,11 +231,16 @@ def simulate(
     num_workers: int = 1,
 ) -> Scenes:
     """The scenes of `seeds` at increasing `times`, in seconds from 0."""
-    numbers, stamps = _checked_seeds(seeds), _checked_times(times)
+    rows, stamps = np.asarray(seeds), np.asarray(times, np.float64)
+    if rows.ndim != 1 or not len(rows) or not np.issubdtype(rows.dtype, np.integer) or rows.min() < 0:
+        raise ValueError(f"`seeds` must be a row of whole numbers from 0. Got {seeds!r}. Pass range(100), or [seed].")
+    ordered = stamps.ndim == 1 and np.isfinite(stamps).all() and (np.diff(stamps) > 0).all()
+    if not ordered or not len(stamps) or stamps[0] < 0:
+        raise ValueError(f"`times` must be a row of seconds that increase from 0 on. Got {times!r}.")
+    numbers = rows.tolist()
     if not 1 <= num_objects[0] <= num_objects[1] <= MOST_OBJECTS:
         raise ValueError(f"`num_objects` must be (least, most), from 1 to {MOST_OBJECTS}. Got {num_objects}.")
-    if num_workers < 1:
-        raise ValueError(f"`num_workers` must be at least 1. Got {num_workers}.")
+    check(num_workers >= 1, f"`num_workers` must be at least 1. Got {num_workers}.")
     one = partial(_one_scene, times=stamps, num_objects=num_objects)
     if num_workers == 1 or len(numbers) < 2:
         found = [one(seed) for seed in numbers]
@@ -287,20 +265,6 @@ def _one_scene(
     kinds = np.zeros((most, 3), np.int64)
     kinds[:num] = [(t.shape, t.colour, t.material) for t in world.things]
     return states, mask, kinds, np.array([(0, *c) for c in world.contacts], CONTACT)
-
-
-def _checked_seeds(seeds: Sequence[int] | np.ndarray) -> list[int]:
-    found = np.asarray(seeds)
-    if found.ndim != 1 or not len(found) or not np.issubdtype(found.dtype, np.integer) or found.min() < 0:
-        raise ValueError(f"`seeds` must be a row of whole numbers from 0. Got {seeds!r}. Pass range(100), or [seed].")
-    return [int(seed) for seed in found]
-
-
-def _checked_times(times: Sequence[float] | np.ndarray) -> np.ndarray:
-    found = np.asarray(times, np.float64)
-    if found.ndim != 1 or not len(found) or not np.isfinite(found).all() or found[0] < 0 or (np.diff(found) <= 0).any():
-        raise ValueError(f"`times` must be a row of seconds that increase from 0 on. Got {times!r}.")
-    return found
 
 
 def _on_touch(space: Any, handle: Callable[[Any], None]) -> None:

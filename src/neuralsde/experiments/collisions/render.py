@@ -20,7 +20,6 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from neuralsde.experiments.collisions import camera
-from neuralsde.experiments.collisions.config import SIZES
 from neuralsde.experiments.collisions.physics import HALF_SIDE, HEIGHTS, RADIUS
 
 Vector = tuple[Tensor, Tensor, Tensor]
@@ -30,17 +29,12 @@ PALETTE = (
     *((129, 74, 25), (129, 38, 192), (41, 208, 208), (255, 238, 51)),
 )
 """As in CLEVR, in the order of COLOURS."""
-WINDOW = 0.31
-"""Side of the window in which an object is drawn, in units of the image."""
-GROUND = 0.4
-"""Brightness of the ground, in linear light."""
-KEY = np.array([-0.72, -0.32, 0.8])
-"""Towards the light that casts shadows: to the left, in front and above."""
-FILL = np.array([0.8, -0.5, 0.6])
-"""Towards a weaker light without shadows."""
+WINDOW = 0.31  # side of the window in which an object is drawn, in units of the image
+GROUND = 0.4  # brightness of the ground, in linear light
+KEY = np.array([-0.72, -0.32, 0.8])  # towards the light that casts shadows: to the left, in front and above
+FILL = np.array([0.8, -0.5, 0.6])  # towards a weaker light without shadows
 AMBIENT, KEY_LIGHT, FILL_LIGHT = 0.38, 0.95, 0.22
-MEMORY, CPU_MEMORY = 2e9, 16e6
-"""Bytes in use at a time; on a CPU, a cache must hold them."""
+MEMORY, CPU_MEMORY = 2e9, 16e6  # bytes in use at a time; on a CPU, a cache must hold them
 _FAR = 1e3
 
 
@@ -110,10 +104,6 @@ class Renderer:
     """Draws square images of one size on one device."""
 
     def __init__(self, size: int = 64, *, device: torch.device | str = "cpu", samples: int = 2) -> None:
-        if not isinstance(size, int) or not SIZES[0] <= size <= SIZES[1]:
-            raise ValueError(f"`size` must be a whole number of pixels from {SIZES[0]} to {SIZES[1]}. Got {size!r}.")
-        if not isinstance(samples, int) or not 1 <= samples <= 4:
-            raise ValueError(f"`samples` must be 1 to 4 rays along each side of a pixel. Got {samples!r}.")
         self.size, self.samples, self.device = size, samples, torch.device(device)
         self.window = min(size, math.ceil(size * WINDOW) + 1)
         middles = (np.arange(size) + 0.5) / size

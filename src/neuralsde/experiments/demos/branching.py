@@ -52,9 +52,8 @@ def ablation_figure(model: NeuralSDE, task: BranchingConfig, paths: Tensor, *, s
             shown = branching.draw(model, task, num_paths=num, seed=seed, sampler=sampler).paths[0].cpu()
         else:
             shown = paths
-        entries.append(
-            plots.FieldPanel(title, panel(shown, task), points.numpy(), drift.numpy(), noise.norm(dim=1).numpy())
-        )
+        size = noise.norm(dim=1)
+        entries.append(plots.FieldPanel(title, panel(shown, task), *(v.numpy() for v in (points, drift, size))))
     return plots.field_grid(entries)
 
 

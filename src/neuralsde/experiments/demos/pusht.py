@@ -18,19 +18,15 @@ from neuralsde.metrics.imitation import ranges, summary
 from neuralsde.plots.pusht import push_grid
 from neuralsde.training.run_folder import provenance, write_results
 
-FIRST_SEED = 200_000
-"""Of the episodes; those of reported numbers are others."""
-NUM_SHOWN = 4
-"""Episodes in the picture."""
+FIRST_SEED = 200_000  # of the episodes; those of reported numbers are others
+NUM_SHOWN = 4  # episodes in the picture
 
 
 def shipped() -> Path:
     """The folder of the policy that comes with the library."""
     folder = Path(str(resources.files("neuralsde"))) / "weights" / "pusht"
     if not (folder / "policy.json").is_file():
-        raise ValueError(
-            "This copy of the library holds no trained policy. Train one (nsde train pusht), give --policy."
-        )
+        raise ValueError("This copy of the library holds no trained policy. Train one (nsde train pusht): --policy.")
     return folder
 
 

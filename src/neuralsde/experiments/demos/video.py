@@ -14,30 +14,25 @@ from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.collisions.physics import simulate
 from neuralsde.experiments.demos.page import image, page
 from neuralsde.files import writable_folder
+from neuralsde.records import check
 from neuralsde.training.run_folder import provenance, write_results
 from neuralsde.video.clips import Clip
 from neuralsde.video.files import write_video
 from neuralsde.video.model import VideoModel, video_folder
 from neuralsde.video.pictures import film_in_true_time, save_picture, strip, strip_over_time
 
-FUTURE = 12
-"""Frames ahead."""
-SLOW = 4
-"""How many times slower the slow motion is; as many more frames are drawn."""
-NUM_SCENES = 64
-"""Scenes among which those with a collision are looked for."""
-HARD = 0.5
-"""Least speed of approach, m/s, of a collision that is worth looking at."""
+FUTURE = 12  # frames ahead
+SLOW = 4  # how many times slower the slow motion is; as many more frames are drawn
+NUM_SCENES = 64  # scenes among which those with a collision are looked for
+HARD = 0.5  # least speed of approach, m/s, of a collision that is worth looking at
 
 
 def shipped() -> Path:
     """The folder of the model of videos that comes with the library."""
     folder = video_folder(Path(str(resources.files("neuralsde"))) / "weights" / "video")
     if folder is None:
-        raise ValueError(
-            "This copy of the library holds no trained model of videos. Train one (nsde fit FOLDER, with films of collisions) and "
-            "give --model."
-        )
+        remedy = "Train one (nsde fit FOLDER, with films of collisions) and give --model."
+        raise ValueError(f"This copy of the library holds no trained model of videos. {remedy}")
     return folder
 
 
@@ -57,11 +52,9 @@ def run_demo(video: VideoModel, output: Path, *, num_paths: int = 4, seed: int =
     began = time.perf_counter()
     channels, height, width = video.settings.shape
     if channels != 3 or height != width:
-        raise ValueError(
-            f"The demonstration films square frames in colour. This model takes {video.settings.shape}: use nsde sample."
-        )
-    if num_paths < 1:
-        raise ValueError(f"`--num-paths` must be at least 1. Got {num_paths}.")
+        shape = video.settings.shape
+        raise ValueError(f"The demonstration films square frames in colour. This model takes {shape}: use nsde sample.")
+    check(num_paths >= 1, f"`--num-paths` must be at least 1. Got {num_paths}.")
     folder = writable_folder(output)
     now, last = (video.context - 1) * video.step, (video.context - 1 + FUTURE) * video.step
     scene, hit = collision(seed, now + video.step, 0.5 * (now + last))
@@ -76,11 +69,8 @@ def run_demo(video: VideoModel, output: Path, *, num_paths: int = 4, seed: int =
         start = time.perf_counter()
         many: dict[str, Any] = {"num_frames": FUTURE * factor, "fps": video.fps * factor, "num_paths": num_paths}
         drawn = video.futures(clip, at=now, seed=seed, **many)
-        found[name] = {
-            "frames": FUTURE * factor,
-            "seconds": round(time.perf_counter() - start, 3),
-            "network_passes": sum(drawn.nfe.values()),
-        }
+        seconds = round(time.perf_counter() - start, 3)
+        found[name] = {"frames": FUTURE * factor, "seconds": seconds, "network_passes": sum(drawn.nfe.values())}
         shown, num_given = drawn.clips(), len(drawn.given)
         pages = film_in_true_time(shown, drawn.all_times, num_given, video.fps * factor)
         for suffix in ("gif", "mp4"):

@@ -17,8 +17,7 @@ from neuralsde.video.files import write_video
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FPS = 10
-"""Frames per second, at true speed whatever the control rate."""
+FPS = 10  # frames per second, at true speed whatever the control rate
 
 
 def frames(episode: Episode, conditions: Conditions | None = None, *, size: int = 256) -> np.ndarray:
@@ -26,7 +25,10 @@ def frames(episode: Episode, conditions: Conditions | None = None, *, size: int 
 
     Below 192 px there is room for the coverage only.
     """
-    setting = conditions or Conditions()
+    import cv2  # comes with gym-pusht
+
+    setting, scale = conditions or Conditions(), size / 512
+    place = (int(14 * scale) + 1, int(34 * scale) + 1)
     covered = coverage(episode.states)
     num = int(np.floor(episode.steps / setting.control_hz * FPS + 1e-9)) + 1
     steps = np.floor(np.arange(num) / FPS * setting.control_hz + 1e-9).astype(int).tolist()
@@ -38,21 +40,10 @@ def frames(episode: Episode, conditions: Conditions | None = None, *, size: int 
         acting = step - setting.delay
         env.set_state(episode.states[step])
         image[:] = env.image(size, episode.actions[acting] if 0 <= acting < episode.steps else None)
-        words = (
-            f"{step / setting.control_hz:4.1f} s  coverage {covered[step]:.2f}"
-            if size >= 192
-            else f"{covered[step]:.2f}"
-        )
-        _write(image, words)
+        long = f"{step / setting.control_hz:4.1f} s  coverage "
+        text = f"{long if size >= 192 else ''}{covered[step]:.2f}"
+        cv2.putText(image, text, place, cv2.FONT_HERSHEY_SIMPLEX, max(0.9 * scale, 0.3), (30, 30, 30), 1, cv2.LINE_AA)
     return images
-
-
-def _write(image: np.ndarray, text: str) -> None:
-    import cv2  # comes with gym-pusht
-
-    scale = len(image) / 512
-    place = (int(14 * scale) + 1, int(34 * scale) + 1)
-    cv2.putText(image, text, place, cv2.FONT_HERSHEY_SIMPLEX, max(0.9 * scale, 0.3), (30, 30, 30), 1, cv2.LINE_AA)
 
 
 def save_episode(
@@ -82,9 +73,7 @@ def trajectory_picture(methods: Mapping[str, Sequence[Episode]], conditions: Con
     seeds = [[episode.seed for episode in episodes] for episodes in methods.values()]
     if not seeds or not seeds[0] or any(row != seeds[0] for row in seeds):
         raise ValueError(f"`methods` must hold episodes of the same seeds, at least one. Got seeds {seeds}.")
-    return push_grid(
-        {
-            f"seed {seed}": {name: panel(episodes[k], conditions) for name, episodes in methods.items()}
-            for k, seed in enumerate(seeds[0])
-        }
-    )
+    rows = {}
+    for k, seed in enumerate(seeds[0]):
+        rows[f"seed {seed}"] = {name: panel(episodes[k], conditions) for name, episodes in methods.items()}
+    return push_grid(rows)

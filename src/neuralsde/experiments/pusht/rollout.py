@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind, PushT, coverage, observe
 from neuralsde.metrics.imitation import SUCCESS
+from neuralsde.records import check
 
 _NOISE, _PUSH = 1, 2  # streams of an episode: default_rng([seed, stream])
 _NUM_DIRECTIONS = 16
@@ -45,29 +46,21 @@ class Conditions:
 
     noise: float = 0.0
     """Standard deviation of the observed state, as a share: `noise` · 512 px in positions, `noise` · π in the angle."""
-    delay: int = 0
-    """Control steps until an action acts; until the first does, the agent stays where it is."""
+    delay: int = 0  # control steps until an action acts; until the first does, the agent stays where it is
     push: float = 0.0
     """Pixels by which the block is displaced at half time, in a random direction, with a turn of `push` / 100 rad."""
-    control_hz: float = 10.0
-    """Observations and actions per second."""
-    seconds: float = 30.0
-    """Length of an episode."""
+    control_hz: float = 10.0  # observations and actions per second
+    seconds: float = 30.0  # length of an episode
 
     def __post_init__(self) -> None:
         for name in ("noise", "delay", "push"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise ValueError(f"`{name}` must be >= 0. Got {getattr(self, name)}.")
-        if self.delay != int(self.delay):
-            raise ValueError(f"`delay` must be a whole number of control steps. Got {self.delay}.")
-        if not (math.isfinite(self.seconds) and self.num_steps >= 1):
-            raise ValueError(
-                f"`seconds` must hold at least one control step. Got {self.seconds:g} at {self.control_hz:g} Hz."
-            )
+            check(0 <= getattr(self, name) < math.inf, f"`{name}` must be >= 0. Got {getattr(self, name)}.")
+        check(self.delay == int(self.delay), f"`delay` must be a whole number of control steps. Got {self.delay}.")
+        long = math.isfinite(self.seconds) and self.num_steps >= 1
+        check(long, f"`seconds` must hold a control step. Got {self.seconds:g} at {self.control_hz:g} Hz.")
 
     @property
     def num_steps(self) -> int:
-        """Control steps of an episode."""
         return round(self.seconds * self.control_hz)
 
 
@@ -76,18 +69,12 @@ class Episode:
     """What happened for one seed."""
 
     seed: int
-    best: float
-    """Greatest coverage after any step."""
-    final: float
-    """Coverage after the last step."""
-    states: np.ndarray
-    """(T + 1, 5): the true state before each action and after the last one."""
-    actions: np.ndarray
-    """(T, 2): as selected at each step, within the plane; with a delay they act later."""
-    num_clipped: int = 0
-    """Actions that were brought back to the plane."""
-    pushed_at: int | None = None
-    """Step before which the block was displaced."""
+    best: float  # greatest coverage after any step
+    final: float  # coverage after the last step
+    states: np.ndarray  # (T + 1, 5): the true state before each action and after the last one
+    actions: np.ndarray  # (T, 2): as selected at each step, within the plane; with a delay they act later
+    num_clipped: int = 0  # actions that were brought back to the plane
+    pushed_at: int | None = None  # step before which the block was displaced
     plans: list[tuple[int, np.ndarray]] = field(default_factory=list)
     """Step and actions (H, 2) of each plan, if the controller tells."""
 
@@ -98,7 +85,6 @@ class Episode:
 
     @property
     def steps(self) -> int:
-        """Actions taken."""
         return len(self.actions)
 
 
@@ -289,10 +275,8 @@ def _share_out(batches: list[list[int]], job: tuple[Any, ...], num_workers: int,
             try:
                 process.start()
             except Exception as error:  # of several kinds, where something cannot be pickled
-                raise ValueError(
-                    f"`make` cannot be sent to a worker: {error}. Use a function or functools.partial at the top of a "
-                    "module, or num_workers=1."
-                ) from None
+                remedy = "Use a function or functools.partial at the top of a module, or num_workers=1."
+                raise ValueError(f"`make` cannot be sent to a worker: {error}. {remedy}") from None
             theirs.close()
             workers[ours] = process
             hand_over(ours)
@@ -325,8 +309,6 @@ def _share_out(batches: list[list[int]], job: tuple[Any, ...], num_workers: int,
 
 
 def _obituary(code: int | None) -> str:
-    why = {
-        -9: " (killed: out of memory, or by hand)",
-        1: ' (its error is printed above; a script that starts workers needs `if __name__ == "__main__":`)',
-    }
+    main = 'a script that starts workers needs `if __name__ == "__main__":`'
+    why = {-9: " (killed: out of memory, or by hand)", 1: f" (its error is printed above; {main})"}
     return f"The worker died with exit code {code}{why.get(code or 0, '')}."

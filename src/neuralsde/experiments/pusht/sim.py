@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
+import zipfile
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from tqdm import tqdm
 
-from neuralsde.metrics.imitation import SUCCESS
+from neuralsde.files import replacing
+from neuralsde.records import check
 
-SIZE = 512
-"""Side of the plane; actions are in [0, SIZE]."""
-FREE = (7.0, 504.0)
-"""The plane between the inner faces of the walls."""
+SIZE = 512  # side of the plane; actions are in [0, SIZE]
+FREE = (7.0, 504.0)  # the plane between the inner faces of the walls
 AGENT_RADIUS = 15.0
-GOAL = (256.0, 256.0, math.pi / 4)
-"""Pose of the goal."""
+GOAL = (256.0, 256.0, math.pi / 4)  # pose of the goal
 PHYSICS_HZ = 100
-IMAGE_SIZE = 96
-"""Side of an observed image."""
+IMAGE_SIZE = 96  # side of an observed image
 ObservationKind = Literal["pose", "keypoints", "near", "image"]
 OBSERVATION_SIZE = {"pose": 6, "keypoints": 18, "near": 34, "image": 2 + 3 * IMAGE_SIZE**2}
-NEAR = 20.0
-"""Pixels off the goal within which the observation "near" tells corners apart finely."""
+NEAR = 20.0  # pixels off the goal within which the observation "near" tells corners apart finely
 
 # Corners of the bar and of the stem in the frame of the block, in gym_pusht's order.
 _CORNERS = np.array([(-60, 0), (60, 0), (60, 30), (-60, 30), (-15, 30), (15, 30), (15, 120), (-15, 120)], np.float64)
@@ -42,9 +42,8 @@ def _checked(states: Any) -> np.ndarray:
     """The door: (N, 5), double precision."""
     array = np.asarray(states, np.float64)
     if array.ndim != 2 or array.shape[1] != 5:
-        raise ValueError(
-            f"`states` must have shape (N, 5): agent x, y, block x, y, angle. Got {array.shape}. For one, write state[None]."
-        )
+        wanted = "shape (N, 5): agent x, y, block x, y, angle"
+        raise ValueError(f"`states` must have {wanted}. Got {array.shape}. For one, write state[None].")
     return array
 
 
@@ -78,8 +77,7 @@ def observe(states: np.ndarray, kind: ObservationKind) -> np.ndarray:
     and the corners of the T. "near": also how far each corner is off its place in the goal, fine where that is little (the
     last percent of coverage is a matter of pixels). "image": agent x, y and the pixels, 0 to 255, row by row.
     """
-    if kind not in OBSERVATION_SIZE:
-        raise ValueError(f"`kind` must be one of {', '.join(OBSERVATION_SIZE)}. Got {kind!r}.")
+    check(kind in OBSERVATION_SIZE, f"`kind` must be one of {', '.join(OBSERVATION_SIZE)}. Got {kind!r}.")
     states = _checked(states)
     if kind == "pose":
         seen = np.concatenate([states[:, :4], np.cos(states[:, 4:]), np.sin(states[:, 4:])], axis=1)
@@ -110,9 +108,8 @@ def _gym_pusht() -> Any:
     except ModuleNotFoundError as error:
         raise ValueError(f"Push-T needs gym-pusht ({error}): pip install 'neuralsde[pusht]'.") from None
     except ImportError as error:  # opencv asks for the libraries of a window
-        raise ValueError(
-            f"gym-pusht is installed but does not load: {error}. If libGL is missing: pip install opencv-python-headless."
-        ) from None
+        remedy = "If libGL is missing: pip install opencv-python-headless."
+        raise ValueError(f"gym-pusht is installed but does not load: {error}. {remedy}") from None
     return pusht
 
 
@@ -138,25 +135,12 @@ def coverage(states: np.ndarray) -> np.ndarray:
 class PushT:
     """One plane with an agent and a block; `reset` or `set_state` first."""
 
-    success = SUCCESS
-    """Coverage that an episode must exceed."""
-
     def __init__(self, control_hz: float = 10.0) -> None:
         self._env = _gym_pusht().PushTEnv()
         self._env._handle_collision = lambda *_: None  # only counts contacts, at a third of the cost of a step
-        self.control_hz = control_hz
-
-    @property
-    def control_hz(self) -> float:
-        """Actions per second; the physics take `PHYSICS_HZ` steps."""
-        return self._control_hz
-
-    @control_hz.setter
-    def control_hz(self, value: float) -> None:
-        steps = round(PHYSICS_HZ / value) if value > 0 else 0
-        if steps < 1 or not math.isclose(steps * value, PHYSICS_HZ):
-            raise ValueError(f"`control_hz` must divide {PHYSICS_HZ}, the rate of the physics. Got {value:g}. Try 10.")
-        self._control_hz, self._substeps = float(value), steps
+        self._substeps = round(PHYSICS_HZ / control_hz) if control_hz > 0 else 0
+        divides = self._substeps >= 1 and math.isclose(self._substeps * control_hz, PHYSICS_HZ)
+        check(divides, f"`control_hz` must divide {PHYSICS_HZ}, the rate of the physics. Got {control_hz:g}. Try 10.")
 
     @property
     def state(self) -> np.ndarray:
@@ -165,7 +149,6 @@ class PushT:
         return np.array([*agent.position, *block.position, block.angle % (2 * math.pi)])
 
     def reset(self, seed: int) -> np.ndarray:
-        """The environment's own start for this seed."""
         self._env.reset(seed=int(seed))
         return self.state
 
@@ -200,11 +183,6 @@ class PushT:
             )
             space.step(dt)
         return self.state
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float]:
-        """The state after one control step and the coverage there."""
-        state = self.advance(action)
-        return state, float(coverage(state[None])[0])
 
     def _displaced(self, shift: np.ndarray, turn: float) -> tuple[np.ndarray, bool, bool]:
         """The state after `push`, whether a wall was in the way, and whether the agent is."""
@@ -245,11 +223,33 @@ class PushT:
         return self._env._get_img(self._env._draw(), width=size, height=size, render_action=size >= 96)
 
 
-def render_states(states: np.ndarray, size: int = 96) -> np.ndarray:
-    """(N, size, size, 3) uint8: pictures of recorded states."""
+def render_states(states: np.ndarray, size: int = 96, progress: str | None = None) -> np.ndarray:
+    """(N, size, size, 3) uint8: pictures of recorded states; `progress` names what is being done."""
     env, states = PushT(), _checked(states)
     images = np.empty((len(states), size, size, 3), np.uint8)
-    for k, state in enumerate(states):
+    for k, state in enumerate(tqdm(states, unit="image", desc=progress, disable=None if progress else True)):
         env.set_state(state)
         images[k] = env.image(size)
+    return images
+
+
+def demonstration_images(data: str | os.PathLike[str], states: np.ndarray) -> np.ndarray:
+    """(L, 96, 96, 3) uint8: pictures of the states (L, 5) in a data file, which are rendered once and kept beside it.
+
+    That takes minutes, for the whole of Push-T.
+    """
+    kept = Path(data).with_name(f"{Path(data).stem}_images.npz")
+    try:
+        with np.load(kept, allow_pickle=False) as found:
+            if np.array_equal(found["states"], states):
+                return found["images"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        pass  # not there, or not whole
+    images = render_states(states, IMAGE_SIZE, progress=f"rendering {kept.name}")
+    try:
+        with replacing(kept) as new:
+            np.savez_compressed(new, states=states, images=images)
+    except OSError as error:
+        why = f"The images cannot be kept beside the data ({error}): they are rendered each time."
+        warnings.warn(why, stacklevel=2)
     return images

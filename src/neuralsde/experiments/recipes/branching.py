@@ -17,8 +17,7 @@ from neuralsde.training.config import TrainConfig
 
 NOISE = 0.02
 """Input noise in units of the data's scale (about 2 length units): 0.04 length units, the same for every method."""
-NET = MLPConfig(width=220, depth=3)
-"""Of the rivals: as large as f, g and d together."""
+NET = MLPConfig(width=220, depth=3)  # of the rivals: as large as f, g and d together
 TRAIN = TrainConfig(steps=2_000, batch_size=512, lr=2e-3, ema=0.995)
 
 
@@ -53,13 +52,8 @@ def wide_fork() -> Experiment:
 
 def paper() -> Experiment:
     """The paper's choices: interpolated states, one data step, log loss, balance 0, noise 0.1 length units."""
-    model = NeuralSDEConfig(
-        tau="uniform",
-        law=Euler(flow_loss="log", diffusion_loss="match"),
-        noise=0.05,
-        normalise="isotropic",
-        sampler=Sampler(balance=0.0, pull=1.0),
-    )
+    law, sampler = Euler(flow_loss="log", diffusion_loss="match"), Sampler(balance=0.0, pull=1.0)
+    model = NeuralSDEConfig(tau="uniform", law=law, noise=0.05, normalise="isotropic", sampler=sampler)
     return Experiment(name="branching-paper", task=BranchingConfig(density=1, lag=None), model=model, train=TRAIN)
 
 
@@ -97,9 +91,8 @@ def comparison() -> dict[str, Experiment]:
                     label = f"{name} ({words}{', noisy input' if noise else ''}), density {density}"
                     rows[label] = at_density(replace(rival, model=model), density)
         model = replace(cast("Any", ddim().model), prediction="sample")
-        rows[f"DDIM (increment, predicts the sample), density {density}"] = at_density(
-            replace(ddim(), model=model), density
-        )
+        label = f"DDIM (increment, predicts the sample), density {density}"
+        rows[label] = at_density(replace(ddim(), model=model), density)
     rows["NSDE, three branches"] = three_branches()
     rows["NSDE, 60° fork"] = wide_fork()
     return rows

@@ -14,10 +14,8 @@ from neuralsde.sde.config import Denoiser, Euler, Law, Moments, NeuralSDEConfig,
 from neuralsde.training.config import TrainConfig
 
 SYSTEM_NAMES: tuple[str, ...] = get_args(get_type_hints(KnownSDEConfig)["system"])
-CORE = ("ou", "gbm", "cir", "double_well", "van_der_pol", "lorenz")
-"""The systems with targets."""
-IRREGULAR = 20.0
-"""Spread of the gaps of irregular stamps."""
+CORE = ("ou", "gbm", "cir", "double_well", "van_der_pol", "lorenz")  # the systems with targets
+IRREGULAR = 20.0  # spread of the gaps of irregular stamps
 NET = MLPConfig(width=32, depth=2)
 TRAIN = TrainConfig(steps=2_000, batch_size=8_192, lr=4e-3, ema=0.998)
 
@@ -51,13 +49,8 @@ def interpolated(system: str = "ou") -> Experiment:
 def paper(system: str = "ou") -> Experiment:
     """The paper's choice: interpolated states, log losses, no balance."""
     run = start(system)
-    model = NeuralSDEConfig(
-        tau="uniform",
-        noise=0.05,
-        law=Euler(flow_loss="log", diffusion_loss="log"),
-        net=NET,
-        sampler=replace(_sampler(system), balance=0.0),
-    )
+    law, sampler = Euler(flow_loss="log", diffusion_loss="log"), replace(_sampler(system), balance=0.0)
+    model = NeuralSDEConfig(tau="uniform", noise=0.05, law=law, net=NET, sampler=sampler)
     return replace(run, name=f"{system}-paper", task=replace(run.task, reference=False), model=model)
 
 
@@ -71,9 +64,8 @@ def coarse(system: str, law: Law) -> Experiment:
     """Gaps of half a time unit, where the Euler density is biased."""
     run = start(system)
     model = _changed(run, law=law, sampler=Sampler(substeps=20))
-    return replace(
-        run, name=f"{system}-coarse-{type(law).__name__.lower()}", task=replace(run.task, dt=0.5), model=model
-    )
+    name = f"{system}-coarse-{type(law).__name__.lower()}"
+    return replace(run, name=name, task=replace(run.task, dt=0.5), model=model)
 
 
 def measured(*, learned: bool) -> Experiment:

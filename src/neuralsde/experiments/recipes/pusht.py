@@ -17,17 +17,14 @@ from neuralsde.policy.config import PolicyConfig
 from neuralsde.sde.config import Deterministic, Euler, NeuralSDEConfig, Sampler
 from neuralsde.training.config import TrainConfig
 
-REPORTED = 100_000
-"""First seed of the episodes that are reported."""
+REPORTED = 100_000  # first seed of the episodes that are reported
 TRAIN = TrainConfig(steps=30_000, batch_size=1_024, lr=1e-3, ema=0.999, precision="tf32")
 NET: EncodedConfig | MLPConfig = EncodedConfig(
     width=512, depth=4, memory=256, step_width=256, step_depth=3, dropout=0.3
 )
 PERCEPTRON = MLPConfig(width=512, depth=3, dropout=0.3)
-SAMPLER = Sampler(pull=10.0)
-"""One data step removes what lies off the data; all of the learned noise."""
-BRIEF = replace(TRAIN, steps=7_000, batch_size=512, ema=0.998)
-"""A ninth of the training: for ablations."""
+SAMPLER = Sampler(pull=10.0)  # one data step removes what lies off the data; all of the learned noise
+BRIEF = replace(TRAIN, steps=7_000, batch_size=512, ema=0.998)  # a ninth of the training: for ablations
 
 
 def neural_sde() -> Experiment:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import branching, known_sdes, pusht, video
+from neuralsde.records import check
 
 RECIPES: dict[str, Callable[[], Experiment]] = {
     "branching": branching.neural_sde,
@@ -61,6 +62,5 @@ def rows_of(comparison: str, only: Collection[str] = ()) -> dict[str, Experiment
     """The rows of a comparison, or those whose name contains one of these texts."""
     rows = COMPARISONS[comparison]()
     chosen = {k: v for k, v in rows.items() if not only or any(text in k for text in only)}
-    if not chosen:
-        raise ValueError(f"No row contains {' or '.join(only)!r}. Rows: {'; '.join(rows)}.")
+    check(bool(chosen), f"No row contains {' or '.join(only)!r}. Rows: {'; '.join(rows)}.")
     return chosen

@@ -18,20 +18,16 @@ from neuralsde.sde.config import Denoiser, Deterministic, Euler, Sampler
 from neuralsde.video import defaults
 from neuralsde.video.defaults import CONTEXT, NET, NOISE, SHARE_OF_NOISE, TRAIN, learning_rate
 
-NUM_STEPS = 10
-"""Passes per frame of the generative rivals."""
-REFINED = "NSDE, refined"
-"""The row of the method with a refiner."""
+NUM_STEPS = 10  # passes per frame of the generative rivals
+REFINED = "NSDE, refined"  # the row of the method with a refiner
 REFINED_NLL = "NSDE, refined, likelihood loss"
 LIKELIHOOD = Euler(flow_loss="nll")
 
 
 def autoencoder() -> Experiment:
     """Frames of colliding objects as 4 × 8 × 8 latents, and back."""
-    task = FramesConfig(num_frames=96_000)
-    return Experiment(
-        name="collisions-autoencoder", task=task, model=defaults.AUTOENCODER, train=defaults.AUTOENCODER_TRAIN
-    )
+    task, train = FramesConfig(num_frames=96_000), defaults.AUTOENCODER_TRAIN
+    return Experiment(name="collisions-autoencoder", task=task, model=defaults.AUTOENCODER, train=train)
 
 
 def neural_sde() -> Experiment:
@@ -47,9 +43,8 @@ def refined() -> Experiment:
 
 def flow_matching() -> Experiment:
     """Flow Matching from noise to the change of the frame, same net and input noise, ten passes per frame."""
-    model = RectifiedFlowConfig(
-        net=NET, history=CONTEXT, target="increment", noise=NOISE, sampler=Generation(num_steps=NUM_STEPS)
-    )
+    sampler = Generation(num_steps=NUM_STEPS)
+    model = RectifiedFlowConfig(net=NET, history=CONTEXT, target="increment", noise=NOISE, sampler=sampler)
     return replace(neural_sde(), name="collisions-flow-matching", model=model)
 
 
@@ -207,21 +202,15 @@ def large_comparison() -> dict[str, Experiment]:
 
 # The scaling law
 
-WIDTHS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)
-"""0.04 to 37 million parameters."""
+WIDTHS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)  # 0.04 to 37 million parameters
 
 
 def scaling() -> dict[str, Experiment]:
     """One net in twelve sizes, equal steps, the paper's loss. The paper: 0.13 to 113.44 million, Pearson -0.9988."""
     rows = {}
     for width in WIDTHS:
-        run = _changed(
-            neural_sde(),
-            net=UViTConfig(width=width),
-            law=Euler(flow_loss="log"),
-            denoiser=Denoiser(),
-            sampler=Sampler(),
-        )
+        net, law = UViTConfig(width=width), Euler(flow_loss="log")
+        run = _changed(neural_sde(), net=net, law=law, denoiser=Denoiser(), sampler=Sampler())
         train = replace(TRAIN, steps=2_000, lr=learning_rate(width), ema=0.99, precision="tf32")
         rows[f"width {width}"] = replace(run, task=replace(run.task, num_clips=128, num_paths=1), train=train)
     return rows

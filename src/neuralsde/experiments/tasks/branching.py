@@ -27,18 +27,13 @@ if TYPE_CHECKING:
 
 SPEED, FORK_TIME, END_TIME = 0.1, 45.0, 100.0
 FORK = (SPEED * FORK_TIME, 0.0)
-CROSSING_HEIGHT = 0.1
-"""Height |y| at which the fork offset is read."""
+CROSSING_HEIGHT = 0.1  # height |y| at which the fork offset is read
 
 
 def angles(config: BranchingConfig) -> Float[Tensor, " K"]:
     """Branch angles in radians, the uppermost first."""
     outer = math.radians(config.angle)
-    return (
-        torch.linspace(outer, -outer, config.num_branches, dtype=torch.float64)
-        if config.num_branches > 1
-        else torch.tensor([outer], dtype=torch.float64)
-    )
+    return torch.linspace(outer, -outer, config.num_branches, dtype=torch.float64)  # of one: the uppermost
 
 
 def times(config: BranchingConfig) -> Float[Tensor, " T"]:
@@ -89,9 +84,8 @@ def distance(points: Float[Tensor, "*B 2"], config: BranchingConfig) -> Float[Te
     ends = truth(config)[:, -1]
     fork = torch.tensor(FORK, dtype=torch.float64)
     stem = torch.stack([torch.zeros_like(fork), fork])
-    return distance_to_segments(
-        points.double(), torch.cat([stem[None], torch.stack([fork.expand_as(ends), ends], dim=1)])
-    )
+    branches = torch.stack([fork.expand_as(ends), ends], dim=1)
+    return distance_to_segments(points.double(), torch.cat([stem[None], branches]))
 
 
 def evaluate(paths: Float[Tensor, "N T 2"], config: BranchingConfig) -> dict[str, float | list[float]]:

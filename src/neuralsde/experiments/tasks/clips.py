@@ -23,6 +23,7 @@ from neuralsde.experiments.collisions.clips import VERSION, split_clips
 from neuralsde.experiments.collisions.config import Split
 from neuralsde.experiments.video_config import ClipsConfig
 from neuralsde.files import replacing, writable_folder
+from neuralsde.records import check
 from neuralsde.video.predict import device
 
 CACHE = "NEURALSDE_CACHE"
@@ -52,11 +53,8 @@ def read_clips(
     if part != "train" or not config.copies:
         return frames, times
     rng = torch.Generator().manual_seed(0)
-    return torch.cat([frames, *(_copies(frames, rng) for _ in range(config.copies))]), times
-
-
-def _copies(frames: UInt8[Tensor, "N T C H W"], rng: torch.Generator) -> UInt8[Tensor, "N T C H W"]:
-    return torch.cat([changed(some.to(device()), rng).to(frames.device) for some in frames.split(64)])
+    parts = frames.split(64) * config.copies
+    return torch.cat([frames, *(changed(some.to(device()), rng).to(frames.device) for some in parts)]), times
 
 
 def _read(config: ClipsConfig, part: Split, num: int | None) -> UInt8[Tensor, "N T C H W"]:
@@ -112,10 +110,9 @@ def check_part(config: ClipsConfig, part: Split) -> None:
     try:
         _places(config, part, 1)
     except ValueError as error:
-        raise ValueError(
-            f"There are no clips of {config.length} frames to score, of the part `{part}` of {config.source}: {error} "
-            "--task.clips.length shortens clips; `nsde data videos` splits a folder of at least three videos."
-        ) from None
+        wanted = f"clips of {config.length} frames to score, of the part `{part}` of {config.source}"
+        remedy = "--task.clips.length shortens clips; `nsde data videos` splits a folder of at least three videos."
+        raise ValueError(f"There are no {wanted}: {error} {remedy}") from None
 
 
 def frame_settings(config: ClipsConfig) -> FrameSettings | None:
@@ -135,6 +132,5 @@ def _places(config: ClipsConfig, part: Split, num: int | None) -> list[tuple[Win
         if part in shards.parts() or len(folders) == 1:  # a single one says itself what it lacks
             windows = shards.select(part).windows(config.length, config.stride)
             found += [(windows, k) for k in range(len(windows))]
-    if not found:
-        raise ValueError(f"None of {config.source} has clips for {part}.")
+    check(bool(found), f"None of {config.source} has clips for {part}.")
     return found if num is None or num >= len(found) else [found[k * len(found) // num] for k in range(num)]

@@ -19,7 +19,6 @@ class FramesTask(Task[FramesConfig]):
     """Single frames, for an autoencoder."""
 
     def data(self, seed: int = 0) -> Trajectories:
-        """Frames of the training clips."""
         config = self.config
         check_part(config.clips, "test")
         clips = read_clips(config.clips, "train", -(-config.num_frames // config.clips.length))[0]

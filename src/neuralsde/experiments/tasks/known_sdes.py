@@ -25,20 +25,14 @@ from neuralsde.models.sequence import SequenceModel
 from neuralsde.sde.laws.moments import propagate
 from neuralsde.solvers.gaussian import log_density
 
-HELD_OUT = 1_000_000
-"""Offset of the seeds of held-out paths."""
+HELD_OUT = 1_000_000  # offset of the seeds of held-out paths
 NUM_STATES, NUM_PAIRS, NUM_LAW = 20_000, 4_000, 4_000
-LEADS = (1, 10, 100)
-"""Steps after which laws are compared."""
-NUM_FORECASTS = 5_000
-"""Held-out paths that are forecast for the coverage of the bands."""
-COVERAGE_LEADS = (1, 5, 20)
-"""Steps after which forecasts are checked."""
-NUM_SAMPLES = 39
-"""Paths per forecast: both bands then end exactly on samples."""
+LEADS = (1, 10, 100)  # steps after which laws are compared
+NUM_FORECASTS = 5_000  # held-out paths that are forecast for the coverage of the bands
+COVERAGE_LEADS = (1, 5, 20)  # steps after which forecasts are checked
+NUM_SAMPLES = 39  # paths per forecast: both bands then end exactly on samples
 STATIONARY_TIME = 10.0
-CHUNK = 50_000
-"""Transitions at once in the fit of the true family."""
+CHUNK = 50_000  # transitions at once in the fit of the true family
 
 
 def system(config: KnownSDEConfig) -> System:

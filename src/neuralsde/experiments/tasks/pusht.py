@@ -20,18 +20,17 @@ from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.robots.read import read_demonstrations
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.config import PushTConfig, Variant
-from neuralsde.experiments.pusht.images import demonstration_images
+from neuralsde.experiments.pusht import sim
 from neuralsde.experiments.pusht.rollout import Conditions, Rollout, roll_out
-from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind, mirrored, observe, with_images
+from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind
 from neuralsde.experiments.task import Scores, Task
 from neuralsde.metrics.imitation import summary
 from neuralsde.models.saving import read_model
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.controller import SDEPolicy, action_paths
-from neuralsde.records import RunError
+from neuralsde.records import RunError, check
 
-DT = 0.1
-"""Time between the instants of the demonstrations."""
+DT = 0.1  # time between the instants of the demonstrations
 
 
 @cache
@@ -53,15 +52,9 @@ def evaluate(
     kind = SDEPolicy.from_pretrained(folder).observation
     if kind not in OBSERVATION_SIZE:
         raise ValueError(f"{folder} does not act on Push-T: it observes {kind!r}, not {', '.join(OBSERVATION_SIZE)}.")
-    return roll_out(
-        partial(act_as, str(folder), variant, device),
-        seeds,
-        observe_kind=cast(ObservationKind, kind),
-        conditions=conditions(variant),
-        num_workers=num_workers,
-        batch_size=32,
-        progress=progress,
-    )
+    make, world = partial(act_as, str(folder), variant, device), conditions(variant)
+    how: dict[str, Any] = {"num_workers": num_workers, "batch_size": 32, "progress": progress}
+    return roll_out(make, seeds, observe_kind=cast(ObservationKind, kind), conditions=world, **how)
 
 
 def conditions(variant: Variant) -> Conditions:
@@ -72,9 +65,7 @@ def conditions(variant: Variant) -> Conditions:
 def act_as(folder: str, variant: Variant, device: str = "cpu") -> SDEPolicy:
     """The policy in a folder, run as the variant says."""
     changes: dict[str, Any] = {} if variant.chunk is None else {"chunk": variant.chunk}
-    sampler: dict[str, Any] = {
-        k: v for k, v in (("diffusion", variant.diffusion), ("pull", variant.pull)) if v is not None
-    }
+    sampler: dict[str, Any] = {k: v for k in ("diffusion", "pull") if (v := getattr(variant, k)) is not None}
     if variant.generation is not None:
         config = read_model(folder).config
         if not isinstance(config, DDIMConfig):
@@ -95,12 +86,11 @@ class PushTTask(Task[PushTConfig]):
             raise ValueError(f"{file} does not exist. `nsde data pusht` makes it; --task.data names another place.")
         demos = _read(str(file))
         if num is not None:
-            if num > len(demos):
-                raise ValueError(f"There are {len(demos)} demonstrations. Got num_demonstrations={num}.")
+            check(num <= len(demos), f"There are {len(demos)} demonstrations. Got num_demonstrations={num}.")
             demos = demos.take(range(num))
         if not self.config.mirror:
             return demos
-        state = mirrored(demos.observations["state"]).astype(np.float32)
+        state = sim.mirrored(demos.observations["state"]).astype(np.float32)
         return demos.with_more(replace(demos, observations={"state": state}, actions=SIZE - demos.actions[:, ::-1]))
 
     def data(self, seed: int = 0) -> Trajectories:
@@ -108,15 +98,14 @@ class PushTTask(Task[PushTConfig]):
         config, demos = self.config, self.demonstrations()
         states = demos.observations["state"]
         if config.observation != "image":
-            return action_paths(demos, observe(states, config.observation), config.policy)
-        images = demonstration_images(config.data, _read(str(config.data)).observations["state"])
+            return action_paths(demos, sim.observe(states, config.observation), config.policy)
+        images = sim.demonstration_images(config.data, _read(str(config.data)).observations["state"])
         if config.mirror:
             images = images[: len(states) // 2]
             images = np.concatenate([images, images[:, ::-1, ::-1].swapaxes(1, 2)])
-        return action_paths(demos, with_images(states, images[: len(states)], np.float16), config.policy)
+        return action_paths(demos, sim.with_images(states, images[: len(states)], np.float16), config.policy)
 
     def policy(self, model: SequenceModel) -> SDEPolicy:
-        """The model as a controller."""
         limits = ([0.0, 0.0], [float(SIZE), float(SIZE)])
         kind = self.config.observation
         demos = self.demonstrations()

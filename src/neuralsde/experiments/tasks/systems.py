@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
@@ -25,16 +25,12 @@ Field = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class System:
-    """dx = drift(x) dt + diffusion(x) dw with diagonal diffusion; fields map (N, d) to (N, d)."""
+    """dx = drift(x) dt + diffusion(x) dw with diagonal diffusion; both map (N, d) to (N, d)."""
 
-    name: str
     dim: int
-    dt: float
-    """The usual time between observations."""
-    drift: Field
+    dt: float  # the usual time between observations
     diffusion: Field
-    start: Callable[[int, np.random.Generator], np.ndarray]
-    """Draws first states (n, d)."""
+    start: Callable[[int, np.random.Generator], np.ndarray]  # draws first states (n, d)
     basis: Field
     """Terms (N, d, K) of the drift: the parametric family is linear in its K coefficients, the truth is `coefficients`."""
     coefficients: tuple[float, ...]
@@ -42,11 +38,12 @@ class System:
     """Time from the start to the stationary law; 0 where the start is of that law, or there is none."""
     stationary: bool = True
     time_scale: float = 1.0
-    path_steps: int = 200
-    """Usual transitions of one path."""
-    transition: Callable[[Tensor, Tensor, np.random.Generator], Tensor] | None = None
-    """Exact step of lengths dt (N, 1)."""
+    path_steps: int = 200  # usual transitions of one path
+    transition: Callable[[Tensor, Tensor, np.random.Generator], Tensor] | None = None  # exact step of lengths dt (N, 1)
     exact_log_prob: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
+
+    def drift(self, x: Tensor) -> Tensor:
+        return self.basis(x) @ torch.tensor(self.coefficients, dtype=x.dtype, device=x.device)
 
     def simulate(
         self, x: Float[Tensor, "P d"], times: Float[Tensor, "P T"], rng: np.random.Generator, *, fine: float = FINE
@@ -84,7 +81,6 @@ class System:
     def log_prob(
         self, x: Float[Tensor, "N d"], y: Float[Tensor, "N d"], dt: Float[Tensor, " N"], *, seed: int = 0
     ) -> Float[Tensor, " N"]:
-        """Log density of the transition from x to y over dt."""
         x, y, dt = x.double(), y.double(), dt.double()[:, None]
         if self.exact_log_prob is not None:
             return self.exact_log_prob(x, y, dt)
@@ -113,11 +109,8 @@ def bridge_log_prob(
 ) -> Float[Tensor, " N"]:
     """Log density of `num_steps` Euler steps from x to y, by importance sampling of bridges (Durham and Gallant, 2002)."""
     if len(x) > chunk:
-        parts = [
-            bridge_log_prob(drift, diffusion, a, b, c, rng=rng, num_steps=num_steps, num_samples=num_samples)
-            for a, b, c in zip(x.split(chunk), y.split(chunk), dt.split(chunk))
-        ]
-        return torch.cat(parts)
+        one = partial(bridge_log_prob, drift, diffusion, rng=rng, num_steps=num_steps, num_samples=num_samples)
+        return torch.cat([one(*part) for part in zip(x.split(chunk), y.split(chunk), dt.split(chunk))])
     n = len(x)
     end = y.repeat_interleave(num_samples, 0)
     h = (dt / num_steps).repeat_interleave(num_samples, 0)
@@ -141,9 +134,15 @@ def _const(*values: float) -> Field:
     return lambda x: row.to(x).expand(len(x), -1)
 
 
-def _affine(matrix: Tensor, noise: Tensor) -> tuple[Callable[[Tensor, Tensor, Any], Tensor], Callable[..., Tensor]]:
-    """Exact step and density of dx = -A x dt + diag(noise) dw (Van Loan's block exponential)."""
+def _terms(*rows: list[Tensor]) -> Float[Tensor, "N d K"]:
+    """A basis from the terms of each dimension."""
+    return torch.stack([torch.stack(row, -1) for row in rows], dim=1)
+
+
+def _linear(matrix: Tensor, noise: Tensor) -> System:
+    """dx = -A x dt + diag(noise) dw, with exact steps and density (Van Loan's block exponential)."""
     d = len(noise)
+    index = [(i, j) for i in range(d) for j in range(d) if matrix[i, j] != 0]
 
     def law(dt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         gaps, place = torch.unique(dt[:, 0], return_inverse=True)
@@ -169,14 +168,6 @@ def _affine(matrix: Tensor, noise: Tensor) -> tuple[Callable[[Tensor, Tensor, An
         )
         return normal.log_prob(y - (decay[place] @ x[..., None])[..., 0])
 
-    return step, log_prob
-
-
-def _linear(name: str, matrix: Tensor, noise: Tensor, path_steps: int) -> System:
-    d = len(noise)
-    step, log_prob = _affine(matrix, noise)
-    index = [(i, j) for i in range(d) for j in range(d) if matrix[i, j] != 0]
-
     def basis(x: Tensor) -> Tensor:
         out = torch.zeros(len(x), d, len(index), dtype=x.dtype)
         for k, (i, j) in enumerate(index):
@@ -184,10 +175,8 @@ def _linear(name: str, matrix: Tensor, noise: Tensor, path_steps: int) -> System
         return out
 
     return System(
-        name=name,
         dim=d,
         dt=0.05,
-        drift=lambda x: -x @ matrix.to(x).T,
         diffusion=_const(*noise.tolist()),
         start=lambda n, rng: rng.standard_normal((n, d)),
         burn_in=0.0 if d == 1 else 20.0,
@@ -195,14 +184,13 @@ def _linear(name: str, matrix: Tensor, noise: Tensor, path_steps: int) -> System
         coefficients=tuple(float(matrix[i, j]) for i, j in index),
         transition=step,
         exact_log_prob=log_prob,
-        path_steps=path_steps,
     )
 
 
 def ornstein_uhlenbeck() -> System:
     """dx = -x dt + sqrt(2) dw, stationary N(0, 1)."""
     one = torch.ones(1, dtype=torch.float64)
-    return _linear("ou", one[:, None], math.sqrt(2) * one, 200)
+    return _linear(one[:, None], math.sqrt(2) * one)
 
 
 def coupled_ornstein_uhlenbeck() -> System:
@@ -212,7 +200,7 @@ def coupled_ornstein_uhlenbeck() -> System:
     for i in range(d):
         matrix[i, (i - 1) % d] = -0.8
         matrix[i, (i + 1) % d] = 0.6
-    return _linear("ou10", matrix, torch.linspace(0.5, 1.5, d, dtype=torch.float64), 200)
+    return _linear(matrix, torch.linspace(0.5, 1.5, d, dtype=torch.float64))
 
 
 def geometric_brownian_motion(mu: float = 0.5, s: float = 0.3) -> System:
@@ -225,10 +213,8 @@ def geometric_brownian_motion(mu: float = 0.5, s: float = 0.3) -> System:
         return _gauss(torch.log(y / x), (mu - s**2 / 2) * dt, s**2 * dt) - y.log().sum(-1)
 
     return System(
-        name="gbm",
         dim=1,
         dt=0.05,
-        drift=lambda x: mu * x,
         diffusion=lambda x: s * x,
         start=lambda n, rng: np.exp(0.3 * rng.standard_normal((n, 1))),
         basis=lambda x: x[..., None],
@@ -249,10 +235,8 @@ def cox_ingersoll_ross(a: float = 1.0, b: float = 1.0, s: float = 0.5) -> System
         return torch.from_numpy(c * rng.noncentral_chisquare(df, x.numpy() * np.exp(-a * dt.numpy()) / c))
 
     return System(
-        name="cir",
         dim=1,
         dt=0.05,
-        drift=lambda x: a * (b - x),
         diffusion=lambda x: s * x.clamp(min=1e-12).sqrt(),
         start=lambda n, rng: rng.gamma(shape, s**2 / (2 * a), (n, 1)),
         basis=lambda x: torch.stack([torch.ones_like(x), -x], dim=-1),
@@ -267,10 +251,8 @@ def double_well(s: float = 0.5) -> System:
     density = np.exp(2 / s**2 * (grid**2 / 2 - grid**4 / 4))
     law = np.cumsum(density) / density.sum()
     return System(
-        name="double_well",
         dim=1,
         dt=0.05,
-        drift=lambda x: x - x**3,
         diffusion=_const(s),
         start=lambda n, rng: np.interp(rng.random((n, 1)), law, grid),
         basis=lambda x: torch.stack([x, x**3], dim=-1),
@@ -283,14 +265,11 @@ def van_der_pol(mu: float = 1.0, s: float = 0.5) -> System:
 
     def basis(x: Tensor) -> Tensor:
         u, v, o = x[:, 0], x[:, 1], torch.zeros(len(x), dtype=x.dtype)
-        rows = [torch.stack([v, o, o, o], -1), torch.stack([o, v, -(u**2) * v, -u], -1)]
-        return torch.stack(rows, dim=1)
+        return _terms([v, o, o, o], [o, v, -(u**2) * v, -u])
 
     return System(
-        name="van_der_pol",
         dim=2,
         dt=0.05,
-        drift=lambda x: basis(x) @ torch.tensor((1.0, mu, mu, 1.0), dtype=x.dtype),
         diffusion=_const(s, s),
         start=lambda n, rng: rng.standard_normal((n, 2)),
         burn_in=20.0,
@@ -305,24 +284,16 @@ def lorenz(s: float = math.sqrt(6)) -> System:
     def basis(x: Tensor) -> Tensor:
         u, v, w = x.unbind(1)
         o = torch.zeros_like(u)
-        rows = [
-            torch.stack([v - u, o, o, o, o], -1),
-            torch.stack([o, u, -u * w, -v, o], -1),
-            torch.stack([o, o, u * v, o, -w], -1),
-        ]
-        return torch.stack(rows, dim=1)
+        return _terms([v - u, o, o, o, o], [o, u, -u * w, -v, o], [o, o, u * v, o, -w])
 
-    true = (10.0, 28.0, 1.0, 1.0, 8 / 3)
     return System(
-        name="lorenz",
         dim=3,
         dt=0.01,
-        drift=lambda x: basis(x) @ torch.tensor(true, dtype=x.dtype),
         diffusion=_const(s, s, s),
         start=lambda n, rng: rng.standard_normal((n, 3)) + np.array([0.0, 0.0, 25.0]),
         burn_in=15.0,
         basis=basis,
-        coefficients=true,
+        coefficients=(10.0, 28.0, 1.0, 1.0, 8 / 3),
         time_scale=0.25,
     )
 
@@ -333,18 +304,15 @@ def noise_branching(s: float = 0.2) -> System:
     def basis(x: Tensor) -> Tensor:
         u, v = x.unbind(1)
         o, one = torch.zeros_like(u), torch.ones_like(u)
-        return torch.stack([torch.stack([one, o, o], -1), torch.stack([o, torch.tanh(u) * v, v**3], -1)], dim=1)
+        return _terms([one, o, o], [o, torch.tanh(u) * v, v**3])
 
-    true = (1.0, 2.0, -1.0)
     return System(
-        name="noise_branching",
         dim=2,
         dt=0.05,
-        drift=lambda x: basis(x) @ torch.tensor(true, dtype=x.dtype),
         diffusion=_const(s, s),
         start=lambda n, rng: np.array([-2.0, 0.0]) + 0.2 * rng.standard_normal((n, 2)),
         basis=basis,
-        coefficients=true,
+        coefficients=(1.0, 2.0, -1.0),
         stationary=False,
         path_steps=100,
     )

@@ -20,16 +20,8 @@ from neuralsde.baselines.config import Generation
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.collisions.config import Split
 from neuralsde.experiments.task import Scores, Task
-from neuralsde.experiments.tasks.clips import (
-    check_part,
-    content,
-    frame_settings,
-    has_part,
-    kept,
-    read_clips,
-    read_groups,
-    read_times,
-)
+from neuralsde.experiments.tasks import clips as source
+from neuralsde.experiments.tasks.clips import read_clips
 from neuralsde.experiments.video_config import ClipsConfig, VideoConfig, VideoVariant
 from neuralsde.metrics.frechet import frechet_distance, frechet_floor, motion_features
 from neuralsde.metrics.video import quality
@@ -46,31 +38,28 @@ from neuralsde.video.model import autoencoder_folder, load_autoencoder, save_vid
 from neuralsde.video.predict import ClipBatch, cubic, device, draw, encode_clips, place_before, shown, straight
 
 DISTANCE = "Fréchet distance on latent motion"
-FEWEST = 4
-"""Clips below which there is no distance, whose floor halves them, and no spread by quarters."""
-NUM_RESAMPLES = 40
-"""Of the clips, for the interval of a distance."""
-VALIDATION_SIZE = 8_192
-"""Transitions of the validation losses."""
+FEWEST = 4  # clips below which there is no distance, whose floor halves them, and no spread by quarters
+NUM_RESAMPLES = 40  # of the clips, for the interval of a distance
+VALIDATION_SIZE = 8_192  # transitions of the validation losses
 
 
 @lru_cache(maxsize=4)
 def _autoencoder(folder: str) -> Autoencoder:
     if not Path(folder).is_dir():
-        raise ValueError(
-            f"{folder} is not there: video is learned in the latents of an autoencoder. Train one (nsde train "
-            "collisions-autoencoder), or name yours: --task.autoencoder FOLDER."
-        )
+        remedy = "Train one (nsde train collisions-autoencoder), or name yours: --task.autoencoder FOLDER."
+        raise ValueError(f"{folder} is not there: video is learned in the latents of an autoencoder. {remedy}")
     return load_autoencoder(folder).to(device())
 
 
 def _paths(config: VideoConfig, part: Split) -> Trajectories:
     autoencoder = _autoencoder(config.autoencoder)
     weights = hashlib.sha256((autoencoder_folder(config.autoencoder) / "model.safetensors").read_bytes()).hexdigest()
-    key = (weights, content(config.clips), part)
-    latents = kept("latents", key, lambda: encode_clips(autoencoder, read_clips(config.clips, part)[0])).to(device())
+    key = (weights, source.content(config.clips), part)
+    latents = source.kept("latents", key, lambda: encode_clips(autoencoder, read_clips(config.clips, part)[0])).to(
+        device()
+    )
     num, length = latents.shape[:2]
-    times = read_times(config.clips, part).flatten().to(latents.device)
+    times = source.read_times(config.clips, part).flatten().to(latents.device)
     return Trajectories(latents.flatten(0, 1), times, torch.full((num,), length, device=latents.device))
 
 
@@ -79,7 +68,7 @@ def _paths(config: VideoConfig, part: Split) -> Trajectories:
 
 def validation_losses(model: SequenceModel, config: VideoConfig, *, seed: int = 0) -> dict[str, float]:
     """The losses of the training on validation clips, and the paper's reduced loss, mean log((r² + δ) / δ)."""
-    if not has_part(config.clips, "validation"):
+    if not source.has_part(config.clips, "validation"):
         return {}
     pairs = _paths(config, "validation").transitions(lag=config.lag, history=model.config.history)
     batch = pairs.spread(VALIDATION_SIZE)
@@ -105,11 +94,10 @@ def sampler_of(model: SequenceModel, variant: VideoVariant) -> Sampling:
 
 @lru_cache(maxsize=8)
 def _truth(clips: ClipsConfig, part: Split, num: int, context: int, rate: int, autoencoder: str) -> ClipBatch:
-    """Clips at `rate` times the frames of training."""
     scenes = replace(clips.collisions, fps=clips.collisions.fps * rate)
     finer = clips if rate == 1 else replace(clips, collisions=scenes, length=(clips.length - 1) * rate + 1)
     frames, times = read_clips(finer, part, num)
-    groups = read_groups(clips, part, num)
+    groups = source.read_groups(clips, part, num)
     return ClipBatch.of(_autoencoder(autoencoder), frames, times, context, rate=rate, groups=groups)
 
 
@@ -143,10 +131,11 @@ def _scores_between(
 ) -> dict[str, Any]:
     """Of the frames between those of the training's rate."""
     rate, coarse = variant.rate, truth.times[:, :: variant.rate]
+    between = [k for k in range(truth.bytes.shape[1]) if k % rate]
     if variant.between == "sampled":
         drawn = draw(model, truth.given, truth.times, sampler=sampler, seed=seed)
         path = drawn.paths[:, 0]
-        images = truth.decode(path[:, _between(rate, path.shape[1])])
+        images = truth.decode(path[:, between])
     else:
         beyond = 2 * coarse[:, -1:] - coarse[:, -2:-1]
         drawn = draw(model, truth.given, torch.cat([coarse, beyond], dim=1), sampler=sampler, seed=seed)
@@ -159,13 +148,8 @@ def _scores_between(
         else:
             images = truth.decode(straight(path, rate))
     passes = sum(drawn.nfe.values()) / (coarse.shape[1] - (variant.between == "sampled"))
-    means, frames = quality(images, shown(truth.bytes[:, _between(rate, truth.bytes.shape[1])]), truth.groups)
+    means, frames = quality(images, shown(truth.bytes[:, between]), truth.groups)
     return {"passes_per_frame": passes, **means, **(_by_clip(frames, truth) if variant.part == "test" else {})}
-
-
-def _between(rate: int, num: int) -> list[int]:
-    """Places of the frames that are none of the training's rate."""
-    return [k for k in range(num) if k % rate]
 
 
 def _distance(drawn: Float[Tensor, "N F K h w"], truth: ClipBatch) -> dict[str, Any]:
@@ -226,16 +210,15 @@ class VideoTask(Task[VideoConfig]):
     starts_from_history: ClassVar[bool] = True
 
     def data(self, seed: int = 0) -> Trajectories:
-        """The latents of the training clips, at their true times."""
         config = self.config
         for variant in (VideoVariant(name=""), *config.variants):
-            check_part(replace(config.clips, length=variant.length or config.clips.length), variant.part)
+            source.check_part(replace(config.clips, length=variant.length or config.clips.length), variant.part)
         return _paths(config, "train")
 
     def save(self, model: SequenceModel, folder: Path) -> None:
         """With what it needs to draw futures of any clip: frames to latents and back, and pictures to frames."""
         autoencoder = _autoencoder(self.config.autoencoder)
-        save_video_model(folder, model, autoencoder, settings=frame_settings(self.config.clips))
+        save_video_model(folder, model, autoencoder, settings=source.frame_settings(self.config.clips))
 
     def score(self, model: SequenceModel, seed: int = 0) -> Scores:
         """PSNR, SSIM and a Fréchet distance on latent motion, beside those of a copy of the last frame and of the decoder.
