@@ -7,7 +7,7 @@ from toy_models import FixedNoise, constant_model, mlp_model, pairs
 
 from neuralsde.sde import losses as objectives
 from neuralsde.sde.config import Denoiser, Euler
-from neuralsde.sde.slots import moved
+from neuralsde.sde.pairs import slots_after
 from neuralsde.solvers.noise import Noise
 
 LOG_2PI = math.log(2 * math.pi)
@@ -107,7 +107,7 @@ def test_interpolation_hits_its_end_points(tau):
         torch.testing.assert_close(net.state[:, -1], newest)
         torch.testing.assert_close(net.condition, ((batch.time + tau * batch.dt) / 0.5)[:, None])
         # Slots are a step of 0.5 apart; the older ones have moved for as long as the newest one
-        torch.testing.assert_close(net.state, moved(now, newest, tau * batch.dt / 0.5))
+        torch.testing.assert_close(net.state, slots_after(now, newest, tau * batch.dt / 0.5))
     if tau == 0.0:
         assert torch.equal(model.nets["flow"].state, now)
 

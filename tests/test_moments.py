@@ -12,9 +12,8 @@ from neuralsde.experiments.tasks.systems import SYSTEMS
 from neuralsde.sde.config import Euler, Moments
 from neuralsde.sde.laws.moments import MomentsStep
 from neuralsde.sde.measurement import Measured
-from neuralsde.sde.pairs import Gap
+from neuralsde.sde.pairs import Gap, slots_after
 from neuralsde.sde.propagation import propagate
-from neuralsde.sde.slots import moved
 from neuralsde.solvers.gaussian import log_density
 
 
@@ -154,7 +153,7 @@ def test_long_gaps_no_longer_bias_what_is_learned():
 def test_older_slots_follow_the_path_for_as_long_as_has_passed(past):
     """Not for the same share of a slot: a gap need not be as long as the slots are apart."""
     state, newest = torch.randn(4, 3, 2), torch.randn(4, 2)
-    slots = moved(state, newest, torch.full((4,), past))
+    slots = slots_after(state, newest, torch.full((4,), past))
     knots = np.array([0.0, 1.0, 2.0, 2.0 + past])
     for row in range(4):
         for k in range(2):
@@ -162,7 +161,7 @@ def test_older_slots_follow_the_path_for_as_long_as_has_passed(past):
             wanted = np.interp([past, 1 + past, 2 + past], knots, path)
             wanted[-1] = newest[row, k]
             np.testing.assert_allclose(slots[row, :, k], wanted, atol=1e-5)
-    assert torch.equal(moved(state[:, -1:], newest, torch.full((4,), past)), newest[:, None])
+    assert torch.equal(slots_after(state[:, -1:], newest, torch.full((4,), past)), newest[:, None])
 
 
 def test_the_likelihood_of_gaps_shorter_than_the_slots_are_apart():

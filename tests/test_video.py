@@ -19,7 +19,7 @@ from neuralsde.models.build import load
 from neuralsde.nets.config import ConvConfig, MLPConfig, UViTConfig
 from neuralsde.sde.config import Deterministic, NeuralSDEConfig
 from neuralsde.training.config import TrainConfig
-from neuralsde.video.predict import cubic, encode_clips, predict, shown, straight
+from neuralsde.video.predict import as_values, cubic, encode_clips, predict, straight
 
 CLIPS = ClipsConfig(length=6, collisions=CollisionsConfig(size=16, num_train=24, num_validation=8, num_test=8))
 SHORT = TrainConfig(steps=60, batch_size=16, lr=3e-3, ema=0.9)
@@ -45,7 +45,7 @@ def test_an_autoencoder_is_trained_finished_and_scored(autoencoder):
     folder, outcome = autoencoder
     model = load(folder)
     assert outcome.results["psnr"] > 15 and 0 < outcome.results["ssim"] < 1 and outcome.results["num_frames"] == 24
-    frames = shown(clips.read_clips(CLIPS, "train")[0].flatten(0, 1))
+    frames = as_values(clips.read_clips(CLIPS, "train")[0].flatten(0, 1))
     z = model.encode(frames)
     assert float((z.std((0, 2, 3)) - 1).abs().max()) < 0.1  # its units were set before it was saved
 
@@ -111,11 +111,11 @@ def test_the_true_frames_between_are_those_that_are_scored(autoencoder, monkeypa
     model.sample = lambda given, at, **_: z[:, None] if at.shape[1] == 7 else z[:, None, ::2][:, :, [*range(4), 3]]
     sampled = video._scores_between(model, truth, VideoVariant(name="x", rate=2), 0)
     drawn = truth.decode(z[:, 1::2])
-    expected = quality(drawn, shown(frames[:, 5::2]))[0]
+    expected = quality(drawn, as_values(frames[:, 5::2]))[0]
     assert sampled["psnr"] == pytest.approx(expected["psnr"])
     faded = video._scores_between(model, truth, VideoVariant(name="x", rate=2, between="pixels"), 0)
     ends = torch.cat([truth.known[:, None], truth.decode(z[:, 2::2])], dim=1)
-    expected = quality((ends[:, 1:] + ends[:, :-1]) / 2, shown(frames[:, 5::2]))[0]
+    expected = quality((ends[:, 1:] + ends[:, :-1]) / 2, as_values(frames[:, 5::2]))[0]
     assert faded["ssim"] == pytest.approx(expected["ssim"])
 
 
@@ -163,7 +163,7 @@ def test_a_future_begins_at_the_last_known_frame(autoencoder):
     frames, times = clips.read_clips(CLIPS, "test", 4)
     images, _ = predict(model, load(autoencoder[0]), frames, times, context=3, num_paths=2)
     assert images.shape == (4, 2, 3, 3, 16, 16)
-    known = shown(frames[:, 2])[:, None, None].expand_as(images)
+    known = as_values(frames[:, 2])[:, None, None].expand_as(images)
     torch.testing.assert_close(images, known, atol=1e-5, rtol=0)
 
 

@@ -57,31 +57,31 @@ def shades(frames):
 
 
 def test_given_frames_are_one_step_apart_whatever_the_rate_of_the_clip(video):
-    assert shades(video.given(ramp(np.arange(12) / 10))) == [90, 100, 110]
-    assert shades(video.given(ramp(np.arange(36) / 30))) == [97, 107, 117]  # nearest: 97 of 96.7
-    assert shades(video.given(ramp(np.arange(14) / 12.5))) == [
+    assert shades(video.last_frames(ramp(np.arange(12) / 10))) == [90, 100, 110]
+    assert shades(video.last_frames(ramp(np.arange(36) / 30))) == [97, 107, 117]  # nearest: 97 of 96.7
+    assert shades(video.last_frames(ramp(np.arange(14) / 12.5))) == [
         84,
         96,
         104,
     ]  # 84 is blended of 80 and 88, 96 is near to 94
     uneven = [0.0, 0.11, 0.13, 0.19, 0.3, 0.31, 0.4]
-    assert shades(video.given(ramp(uneven))) == [19, 30, 40]
-    assert shades(video.given(ramp(np.arange(12) / 10), at=0.52)) == [30, 40, 50]
+    assert shades(video.last_frames(ramp(uneven))) == [19, 30, 40]
+    assert shades(video.last_frames(ramp(np.arange(12) / 10), at=0.52)) == [30, 40, 50]
 
 
 def test_clips_that_cannot_be_used(video):
     with pytest.raises(
         ValueError, match=r"ramp.mp4 is too short: 2 frame\(s\), 0.1 s. Give a clip with at least 3 frames"
     ):
-        video.given(ramp([0.0, 0.1]))
+        video.last_frames(ramp([0.0, 0.1]))
     with pytest.raises(ValueError, match=r"is too short: .* up to 0.1 s"):
-        video.given(ramp(np.arange(12) / 10), at=0.1)
+        video.last_frames(ramp(np.arange(12) / 10), at=0.1)
     with pytest.raises(ValueError, match=r"has 4 frames per second at 0.8 s, too few"):
-        video.given(ramp([0.0, 0.25, 0.5, 0.75, 1.0]))
+        video.last_frames(ramp([0.0, 0.25, 0.5, 0.75, 1.0]))
     with pytest.raises(ValueError, match=r"lasts 1.1 s. Got at=3"):
-        video.given(ramp(np.arange(12) / 10), at=3.0)
+        video.last_frames(ramp(np.arange(12) / 10), at=3.0)
     with pytest.raises(ValueError, match=r"must have the shape \(3, 16, 16\). Got \(3, 8, 8\)"):
-        video.given(Clip("x", np.zeros((4, 3, 8, 8), np.uint8), np.arange(4) / 10))
+        video.last_frames(Clip("x", np.zeros((4, 3, 8, 8), np.uint8), np.arange(4) / 10))
     with pytest.raises(ValueError, match="must be positive"):
         video.futures(ramp(np.arange(12) / 10), fps=0.0)
 

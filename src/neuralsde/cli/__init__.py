@@ -17,7 +17,7 @@ from neuralsde.cli.demo import Demo
 from neuralsde.cli.evaluate import Evaluate
 from neuralsde.cli.fit import Fit
 from neuralsde.cli.forecast import Forecast, refuse_videos
-from neuralsde.cli.options import PARTS, given, in_flags, refuse, short_help
+from neuralsde.cli.options import PARTS, flags_of, in_flags, refuse, short_help
 from neuralsde.cli.sample import Sample
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES, summaries
@@ -84,7 +84,7 @@ class Compare:
 
     def run(self) -> None:
         if self.task != "pusht":
-            refuse(given(self, {"data", "num_episodes"}), "this is for `nsde compare pusht`.")
+            refuse(flags_of(self, {"data", "num_episodes"}), "this is for `nsde compare pusht`.")
         from neuralsde.experiments.compare import compare_methods
 
         options = {name: getattr(self, name) for name in ("only", "num_seeds", "num_workers", "cpu", "fresh")}

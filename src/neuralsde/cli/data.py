@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from tyro.conf import Positional
 
-from neuralsde.cli.options import given
+from neuralsde.cli.options import flags_of
 from neuralsde.records import check
 from neuralsde.video.config import Decoding
 
@@ -69,7 +69,7 @@ class Data:
         from neuralsde.data.download import SOURCES, fetch
         from neuralsde.files import writable_folder
 
-        flags = given(self.videos)
+        flags = flags_of(self.videos)
         check(not flags, f"{', '.join(flags)} is for videos, not for pusht.")
         check(output.suffix == ".npz", f"`--output` must end in .npz. Got {output}.")
         writable_folder(output.parent)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from neuralsde.cli.options import given, refuse
+from neuralsde.cli.options import flags_of, refuse
 from neuralsde.records import check
 
 OWN = {
@@ -45,7 +45,7 @@ class Demo:
 
     def run(self) -> None:
         for task, names in OWN.items():
-            refuse(given(self, names - OWN[self.task]), f"this is for `nsde demo {task}`.")
+            refuse(flags_of(self, names - OWN[self.task]), f"this is for `nsde demo {task}`.")
         demos = {"branching": self._branching, "pusht": self._pusht, "video": self._video}
         output = self.output or Path("runs/demo" if self.task == "branching" else f"runs/demo-{self.task}")
         demos[self.task](output)

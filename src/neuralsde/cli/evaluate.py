@@ -14,7 +14,7 @@ import tyro
 from tyro.conf import Positional
 
 from neuralsde.cli.forecast import OF_TABLES, TableOptions, refuse_videos
-from neuralsde.cli.options import given, in_flags, keywords, refuse
+from neuralsde.cli.options import flags_of, in_flags, keywords, refuse
 from neuralsde.data.tables.series import Series
 from neuralsde.experiments.config import Variant
 from neuralsde.records import check, to_dict
@@ -154,10 +154,10 @@ class Evaluate(TableOptions):
         folder = policy_folder(self.model)
         if folder is not None:
             tables = {f.name for f in dataclasses.fields(self)} - {"model", "output", "episodes"}
-            refuse(given(self, tables), f"{self.model} holds a policy, which is scored in simulation. Leave it out.")
+            refuse(flags_of(self, tables), f"{self.model} holds a policy, which is scored in simulation. Leave it out.")
             self.episodes.run(folder, self.output)
             return
-        refuse(given(self.episodes), f"this is for a policy. {self.model} holds none: it has no policy.json.")
+        refuse(flags_of(self.episodes), f"this is for a policy. {self.model} holds none: it has no policy.json.")
         if self.data is None:
             self._score_run()
         else:
@@ -169,7 +169,7 @@ class Evaluate(TableOptions):
         refuse_videos(self.model)
         if Series.load(self.model) is not None:
             raise ValueError(f"{self.model} was fitted on a table. Give one to score it on: --data FILE.")
-        refuse(given(self, FORECASTS), "this is for a table. Give one with --data, or leave it out.")
+        refuse(flags_of(self, FORECASTS), "this is for a table. Give one with --data, or leave it out.")
         settings = {} if self.num_paths is None else {"num_paths": self.num_paths}
         print(json.dumps(score_run(self.model, seed=self.seed, **settings), indent=1))
 

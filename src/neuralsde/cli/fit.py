@@ -11,7 +11,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
 from neuralsde.cli.forecast import Columns
-from neuralsde.cli.options import given, in_flags, keywords, refuse
+from neuralsde.cli.options import flags_of, in_flags, keywords, refuse
 from neuralsde.records import check
 from neuralsde.sde.config import Moments, NeuralSDEConfig
 from neuralsde.training.config import RunOptions, TrainConfig
@@ -71,10 +71,10 @@ class Fit:
         folder = self.output or Path("runs") / named.name.split(".")[0]
         check(self.data.exists(), f"There is no file or folder {self.data}.")
         if holds_videos(self.data):
-            refuse(given(self, {"table", "model"}), f"this is for tables. {self.data} is taken for videos.")
+            refuse(flags_of(self, {"table", "model"}), f"this is for tables. {self.data} is taken for videos.")
             self._fit_videos(folder)
         else:
-            refuse(given(self.video), f"this is for videos. {self.data} is taken for a table.")
+            refuse(flags_of(self.video), f"this is for videos. {self.data} is taken for a table.")
             self._fit_table(folder)
 
     def _fit_videos(self, folder: Path) -> None:

@@ -17,7 +17,7 @@ from neuralsde.records import check, from_dict
 from neuralsde.sde.config import Denoiser, Law
 
 
-def given(options: Any, names: Collection[str] | None = None, usual: Any = None) -> list[str]:
+def flags_of(options: Any, names: Collection[str] | None = None, usual: Any = None) -> list[str]:
     """The flags of those fields of a dataclass (of these `names`, or all) that are not as they are by default, or in `usual`."""
     flags = []
     for field in dataclasses.fields(options):
@@ -27,7 +27,7 @@ def given(options: Any, names: Collection[str] | None = None, usual: Any = None)
         default = field.default_factory() if callable(field.default_factory) else field.default
         default = default if usual is None else getattr(usual, field.name)
         if dataclasses.is_dataclass(value):
-            flags += given(value, usual=default if type(default) is type(value) else None)
+            flags += flags_of(value, usual=default if type(default) is type(value) else None)
         elif value != default:
             flags.append(f"--{field.name.replace('_', '-')}")
     return flags

@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import Positional
 
 from neuralsde.cli.forecast import OF_TABLES, TableOptions, refuse_videos
-from neuralsde.cli.options import given, keywords, refuse
+from neuralsde.cli.options import flags_of, keywords, refuse
 from neuralsde.records import check, with_settings
 
 STATES = {"stop", "start", "data", "start_context", "start_time", "num_times", *OF_TABLES}
@@ -73,13 +73,13 @@ class Sample(TableOptions):
         if folder is not None:
             if self.clip is None:
                 raise ValueError(f"{self.model} is a model of videos. Give a clip: nsde sample {self.model} CLIP.mp4")
-            refuse(given(self, STATES), "this is for paths of numbers, not for a clip.")
+            refuse(flags_of(self, STATES), "this is for paths of numbers, not for a clip.")
             self._sample_video(self.clip, folder, self.output or Path("futures.mp4"))
             return
         if self.clip is not None:
             remedy = f"Leave out {self.clip}, or give the run folder of `nsde fit` on videos."
             raise ValueError(f"{self.model} is no model of videos: it has no video.json. {remedy}")
-        refuse(given(self.video), f"this is for a model of videos. {self.model} is none.")
+        refuse(flags_of(self.video), f"this is for a model of videos. {self.model} is none.")
         self._sample_states(self.output or Path("paths.npz"))
 
     def _sample_states(self, output: Path) -> None:
@@ -90,17 +90,17 @@ class Sample(TableOptions):
         if bool(self.start) == (self.data is not None):
             raise ValueError("Give either --start, the first state, or --data, a table to go on from.")
         if self.data is None:
-            refuse(given(self, OF_TABLES), "this is for a table. Give one with --data, in place of --start.")
+            refuse(flags_of(self, OF_TABLES), "this is for a table. Give one with --data, in place of --start.")
             refuse_videos(self.model)
             drawn = sample_state(self.model, self.start, **keywords(sample_state, self) | {"output": output})
         else:
             why = "this goes with --start. A table has times and context of its own: leave it out."
-            refuse(given(self, {"start_time", "start_context"}), why)
+            refuse(flags_of(self, {"start_time", "start_context"}), why)
             model, table = self.open(self.model, self.data)
             drawn = sample_table(model, table, **keywords(sample_table, self) | {"output": output})
         each = "" if drawn.ids is None else f" from each of {len(drawn.ids)} ends"
         paths = f"{drawn.paths.shape[1]} paths{each} at {self.num_times} times"
-        print(f"Wrote {paths} to {output} (network passes per path: {_shown(drawn.passes)}).")
+        print(f"Wrote {paths} to {output} (network passes per path: {_show(drawn.passes)}).")
 
     def _sample_video(self, clip: Path, folder: Path, output: Path) -> None:
         from neuralsde.files import writable_folder
@@ -127,11 +127,11 @@ class Sample(TableOptions):
         drawn = video.futures(given, fps=fps, at=self.video.at, sampler=sampler, **many)
         drawn.save(output, fps=fps, speed=speed)
         futures = f"{num_paths} futures of {given.name}, {num_frames} frames at {fps:.4g} per second"
-        passes = f"network passes per future: {_shown(drawn.nfe)}"
+        passes = f"network passes per future: {_show(drawn.nfe)}"
         print(f"Wrote {futures} after {video.context} given ones, to {output} ({passes}).")
 
 
-def _shown(passes: Mapping[str, int]) -> str:
+def _show(passes: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {n}" for name, n in passes.items())
 
 

@@ -171,7 +171,7 @@ def student_t(dof: int) -> float:
     return sum(term / dof**k for k, term in enumerate(terms))
 
 
-def _known(values: Tensor, groups: Tensor | None) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"], int]:
+def _drop_unknown(values: Tensor, groups: Tensor | None) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"], int]:
     """The values that are not NaN, the number of the group of each, and how many groups there are."""
     if groups is None:
         flat = values.double().flatten()
@@ -191,7 +191,7 @@ def mean_ci(values: Float[Tensor, "..."], groups: Int[Tensor, "..."] | None = No
 
     NaN was not observed. Without `groups` every value counts as independent; one group has no interval.
     """
-    flat, group, num_groups = _known(values, groups)
+    flat, group, num_groups = _drop_unknown(values, groups)
     n = len(flat)
     if n == 0:
         return {"mean": None, "ci95": None, "n": 0, "num_groups": 0}
@@ -222,7 +222,7 @@ def pit_histogram(
     Values of one group depend on each other: the band is that of fewer independent ones, `n_independent`, by the
     variance between groups. One group has no band.
     """
-    flat, group, num_groups = _known(values, groups)
+    flat, group, num_groups = _drop_unknown(values, groups)
     n = len(flat)
     if n == 0:
         raise ValueError("A PIT histogram needs at least one value that is not NaN. Got none.")

@@ -110,10 +110,10 @@ class Scale(nn.Module):
 
     def condition(self, context: Tensor | None, time: Tensor | None) -> Tensor | None:
         """The vector the nets are conditioned on: scaled context, then time in reference steps."""
-        return joined(None if context is None else self.contexts(context), time)
+        return join_condition(None if context is None else self.contexts(context), time)
 
 
-def joined(context: Tensor | None, time: Tensor | None) -> Tensor | None:
+def join_condition(context: Tensor | None, time: Tensor | None) -> Tensor | None:
     """Scaled context and time end to end, as far as they are there."""
     if time is None:
         return context

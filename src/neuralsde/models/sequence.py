@@ -29,7 +29,7 @@ from neuralsde.data.transition import Transition
 from neuralsde.models.config import ModelConfig, Sampling
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.saving import read_model, write_model
-from neuralsde.models.scale import Scale, joined
+from neuralsde.models.scale import Scale, join_condition
 from neuralsde.nets.backbone import Backbone
 from neuralsde.records import built_by
 from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
@@ -268,7 +268,7 @@ class SequenceModel(nn.Module, ABC):
                 held = held[torch.arange(len(step.x), device=step.x.device), interval]
 
             def condition(t: Tensor) -> Tensor | None:
-                return joined(held, start + t if self.config.time_input else None)
+                return join_condition(held, start + t if self.config.time_input else None)
 
             done = self.advance(step, condition, keys, sampler)
             passes.update(done.passes)

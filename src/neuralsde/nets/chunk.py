@@ -28,7 +28,7 @@ class ChunkNet(Backbone):
         """The newest slot, which alone is looked at."""
         return state[:, -1]
 
-    def given(self, state: Tensor, condition: Tensor | None) -> Float[Tensor, "B K"]:
+    def join_condition(self, state: Tensor, condition: Tensor | None) -> Float[Tensor, "B K"]:
         """The condition, or a 0 in its place."""
         return state.new_zeros(len(state), 1) if condition is None else condition
 

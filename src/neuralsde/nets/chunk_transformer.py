@@ -36,7 +36,7 @@ class ChunkTransformer(ChunkNet):
         self.end_at_zero(width)
 
     def forward(self, state: Float[Tensor, "B H L A"], condition: Condition = None) -> Float[Tensor, "B *F"]:
-        memory = self.remember(self.given(state, condition))
+        memory = self.remember(self.join_condition(state, condition))
         x = self.inward(self.sequence(state)) + self.positions
         for layer in self.layers:
             x = layer(x, memory)

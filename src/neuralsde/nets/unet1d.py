@@ -80,7 +80,7 @@ class UNet1D(ChunkNet):
         self.end_at_zero(widths[0])
 
     def forward(self, state: Float[Tensor, "B H L A"], condition: Condition = None) -> Float[Tensor, "B *F"]:
-        raw = self.given(state, condition)
+        raw = self.join_condition(state, condition)
         given = nn.functional.mish(torch.cat([raw, self.embed(raw)], dim=1))
         x = self.sequence(state).transpose(1, 2)
         bridges = []

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.models.evaluation import evaluated, has_dropout
-from neuralsde.models.scale import joined
+from neuralsde.models.scale import join_condition
 from neuralsde.sde.config import NeuralSDEConfig, Sampler
 from neuralsde.sde.measurement import Measured, MeasurementNoise
 from neuralsde.sde.sizes import StepSizes
@@ -42,7 +42,7 @@ class Fields:
         self.passes.update(["trunk"] if config.shared else names)
         if config.marks_pass:  # or it would tell proposals by how clean they are, and take clean states for them
             marked = any(name in config.law.further for name in names)
-            condition = joined(condition, state.new_full((len(state),), marked))
+            condition = join_condition(condition, state.new_full((len(state),), marked))
         if config.shared:
             raw = dict(zip(config.parts, self.nets["trunk"](state, condition).float().unbind(1)))
         else:

@@ -47,11 +47,10 @@ from neuralsde.nets.backbone import Form, backbone_of
 from neuralsde.records import built_by, with_settings
 from neuralsde.sde.config import Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
-from neuralsde.sde.interpolation import INTERPOLATIONS, draw_tau
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.losses import DELTA, denoiser_dsm, flow_log
 from neuralsde.sde.measurement import MeasurementNoise
-from neuralsde.sde.pairs import Conditions, Gap, Pair
+from neuralsde.sde.pairs import INTERPOLATIONS, Conditions, Gap, Pair, draw_tau
 from neuralsde.sde.sizes import StepSizes
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise

@@ -1,12 +1,16 @@
-"""Two observed states as the method sees them, in units of the scale."""
+"""Two observed states, in units of the scale, and the states between them that the nets are trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from neuralsde.sde.fields import Fields
+from neuralsde.solvers.noise import Noise
 
 Conditions = Callable[[float], "Tensor | None"]
 """The condition of the nets (B, K) when a share of the gap has passed."""
@@ -48,3 +52,48 @@ class Pair:
     def gap(self, state: Float[Tensor, "B H *S"]) -> Gap:
         """The whole step, from a state."""
         return Gap(state, self.target * self.dt, self.dt, self.conditions, self.mask)
+
+
+def slots_after(state: Float[Tensor, "B H *S"], newest: Float[Tensor, "B *S"], past: Tensor) -> Float[Tensor, "B H *S"]:
+    """The slots, one reference step apart, when `past` (B values) steps have passed and the newest state is `newest`.
+
+    Older ones follow the path by straight lines between what is known of it.
+    """
+    last = state.shape[1] - 1
+    if last == 0:
+        return newest[:, None]
+    past = past.reshape(-1, 1)
+    place = torch.arange(last, device=past.device) + past
+    low = place.clamp(max=last).floor().clamp(max=last - 1).long()
+    rows, shape = torch.arange(len(state), device=state.device)[:, None], (*place.shape, *[1] * (newest.ndim - 1))
+    share = (place - low).clamp(max=1.0).reshape(shape)
+    beyond = ((place - last).clamp(min=0.0) / past.clamp(min=1e-12)).reshape(shape)
+    older = torch.lerp(torch.lerp(state[rows, low], state[rows, low + 1], share), newest[:, None], beyond)
+    return torch.cat([older, newest[:, None]], dim=1)
+
+
+def draw_tau(start_probability: float, noise: Noise) -> Tensor:
+    """τ (B,): 0 with this probability, else uniform on [0, 1]."""
+    start, tau = noise.uniform(0, (2,), stream=1).float().unbind(1)
+    return torch.where(start <= start_probability, 0.0, tau)
+
+
+def linear(
+    fields: Fields, now: Tensor, after: Tensor, tau: Tensor, dt: Tensor, condition: Tensor | None, noise: Noise
+) -> Tensor:
+    """The straight line (eq:interpolation), all slots by the same time."""
+    return slots_after(now, torch.lerp(now[:, -1], after, tau), tau * dt)
+
+
+def bridge(
+    fields: Fields, now: Tensor, after: Tensor, tau: Tensor, dt: Tensor, condition: Tensor | None, noise: Noise
+) -> Tensor:
+    """A Brownian bridge: x_τ then has the law of the path, which the straight line narrows."""
+    x = linear(fields, now, after, tau, dt, condition, noise)
+    with torch.no_grad():
+        spread = torch.exp(fields.evaluated.log_diffusion(x, condition)) * (tau * (1 - tau) * dt).sqrt()
+    x[:, -1] += spread * noise.normal(0, tuple(after.shape[1:]), stream=2)
+    return x
+
+
+INTERPOLATIONS = {"linear": linear, "bridge": bridge}

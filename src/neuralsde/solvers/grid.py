@@ -44,15 +44,15 @@ def _keeping(make: Callable[Concatenate[Tensor, Settings], Made]) -> Callable[Co
     """`make` for times (P, T) on the host; what a controller needs, which asks for the same few again and again, is kept."""
 
     @lru_cache(maxsize=64)
-    def known(times: tuple[float, ...], inference: bool, *args: Settings.args, **settings: Settings.kwargs) -> Made:
+    def remember(times: tuple[float, ...], inference: bool, *args: Settings.args, **settings: Settings.kwargs) -> Made:
         return make(torch.tensor([times], dtype=torch.float64), *args, **settings)
 
-    def made(times: Tensor, /, *args: Settings.args, **settings: Settings.kwargs) -> Made:
+    def recall(times: Tensor, /, *args: Settings.args, **settings: Settings.kwargs) -> Made:
         if len(times) == 1 and times.shape[1] <= MAX_KNOWN:
-            return known(tuple(times[0].tolist()), torch.is_inference_mode_enabled(), *args, **settings)  # type: ignore[arg-type]
+            return remember(tuple(times[0].tolist()), torch.is_inference_mode_enabled(), *args, **settings)  # type: ignore[arg-type]
         return make(times, *args, **settings)
 
-    return made
+    return recall
 
 
 output_times = _keeping(Times.checked)

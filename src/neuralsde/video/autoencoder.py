@@ -103,7 +103,7 @@ class Autoencoder(SequenceModel):
     @torch.no_grad()
     def decode(self, latents: Float[Tensor, "N K h w"]) -> Float[Tensor, "N C H W"]:
         """Frames of latents, within [0, 1]."""
-        return self._drawn(latents).clamp(0, 1)
+        return self._decode(latents).clamp(0, 1)
 
     @torch.no_grad()
     def decode_after(
@@ -119,13 +119,13 @@ class Autoencoder(SequenceModel):
         def spread_out(x: Tensor) -> Tensor:
             return x.reshape(len(x), *[1] * (len(lead) - 1), *x.shape[1:])
 
-        before, after = self._drawn(known_latents), self._drawn(latents.flatten(0, -4)).unflatten(0, lead)
+        before, after = self._decode(known_latents), self._decode(latents.flatten(0, -4)).unflatten(0, lead)
         missed = spread_out(known.to(self.shift.device) - before)
         change = (after - spread_out(before)).abs().amax(-3, keepdim=True).flatten(0, -4)
         change = nn.functional.max_pool2d(change, 3, stride=1, padding=1).unflatten(0, lead)
         return (after + missed * torch.exp(-((change / FADE) ** 2))).clamp(0, 1)
 
-    def _drawn(self, latents: Tensor) -> Tensor:
+    def _decode(self, latents: Tensor) -> Tensor:
         raw = latents.to(self.shift.device) * self.spread + self.shift
         decoder = evaluated(self.nets["decoder"])
         return torch.cat([0.5 * (decoder(z).float() + 1) for z in raw.split(self.batch)])

@@ -21,7 +21,7 @@ from neuralsde.data.videos.shards import VideoShards
 from neuralsde.files import read_tensors, replacing
 from neuralsde.records import check
 from neuralsde.video.autoencoder import Autoencoder
-from neuralsde.video.predict import encode_clips, shown
+from neuralsde.video.predict import as_values, encode_clips
 
 NEAR = 0.25  # how far a frame may be from its time, in steps: as far as in training
 AT_ONCE = 512  # frames that are encoded at once
@@ -109,7 +109,7 @@ def usable(videos: Split, step: float, context: int) -> Split:
     """Without videos from which no transition can be made; they are named."""
     notes = []
 
-    def kept(some: list[Clip], where: str) -> list[Clip]:
+    def keep_usable(some: list[Clip], where: str) -> list[Clip]:
         long = [_long_enough(video, step, context) for video in some]
         good = [video for video, enough in zip(some, long) if enough]
         bad = [video.name for video, enough in zip(some, long) if not enough]
@@ -118,13 +118,13 @@ def usable(videos: Split, step: float, context: int) -> Split:
             notes.append(f"{names}: not {where}, without {context} + 1 frames that are {step:.3g} s apart")
         return good
 
-    train = kept(videos.train, "learned from")
+    train = keep_usable(videos.train, "learned from")
     if not train:
         remedy = "Give longer ones, a smaller `num_context`, or `fps`."
         raise ValueError(f"No video has {context} + 1 frames that are {step:.3g} s apart. {remedy}")
-    held_out = kept(videos.held_out, "scored")
+    held_out = keep_usable(videos.held_out, "scored")
     apart = videos.validation is not videos.held_out
-    validation = kept(videos.validation, "watched in training") if apart else held_out
+    validation = keep_usable(videos.validation, "watched in training") if apart else held_out
     return replace(videos, train=train, held_out=held_out, validation=validation, notes=notes)
 
 
@@ -204,7 +204,7 @@ def frames_of(videos: list[Clip], gpu: bool) -> Trajectories:
         video.frames[places[(places >= end - len(video.times)) & (places < end)] - (end - len(video.times))]
         for video, end in zip(videos, ends)
     ]
-    return one_path(shown(torch.from_numpy(np.concatenate(parts))))
+    return one_path(as_values(torch.from_numpy(np.concatenate(parts))))
 
 
 def latents_of(autoencoder: Autoencoder, videos: list[Clip], *, progress: bool) -> Trajectories:

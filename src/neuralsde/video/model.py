@@ -153,7 +153,7 @@ class VideoModel:
         if not rate > 0 or num_frames < 1 or num_paths < 1:
             found = f"{rate:g}, {num_frames}, {num_paths}"
             raise ValueError(f"`fps`, `num_frames` and `num_paths` must be positive. Got {found}.")
-        given = self.given(clip, at)
+        given = self.last_frames(clip, at)
         before = self.step * np.arange(1 - self.context, 1)
         after = np.arange(1, num_frames + 1) / rate
         on_grid = np.allclose(after / self.step, np.round(after / self.step), atol=1e-6)
@@ -172,7 +172,7 @@ class VideoModel:
             return None
         return torch.from_numpy(clip.frames[[clip.nearest(now + t) for t in times]])
 
-    def given(self, clip: Clip, at: float | None = None) -> UInt8[Tensor, "K C H W"]:
+    def last_frames(self, clip: Clip, at: float | None = None) -> UInt8[Tensor, "K C H W"]:
         """The last frames of a clip up to a time, one step of the training apart."""
         if tuple(clip.frames.shape[1:]) != self.settings.shape:
             found = f"Got {tuple(clip.frames.shape[1:])}. Read the clip with `read`, which resizes it."

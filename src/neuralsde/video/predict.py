@@ -26,7 +26,7 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def shown(frames: UInt8[Tensor, "... C H W"]) -> Float[Tensor, "... C H W"]:
+def as_values(frames: UInt8[Tensor, "... C H W"]) -> Float[Tensor, "... C H W"]:
     """Bytes as values from 0 to 1."""
     return frames.float() / 255
 
@@ -34,7 +34,9 @@ def shown(frames: UInt8[Tensor, "... C H W"]) -> Float[Tensor, "... C H W"]:
 def encode_clips(autoencoder: Autoencoder, frames: UInt8[Tensor, "N T C H W"]) -> Float[Tensor, "N T K h w"]:
     """Latents of clips of bytes, a few clips at a time."""
     place, parts = autoencoder.shift.device, frames.split(256)
-    return torch.cat([autoencoder.encode(shown(x.flatten(0, 1).to(place))).unflatten(0, x.shape[:2]) for x in parts])
+    return torch.cat(
+        [autoencoder.encode(as_values(x.flatten(0, 1).to(place))).unflatten(0, x.shape[:2]) for x in parts]
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +66,12 @@ class ClipBatch:
         start = (context - 1) * rate
         given = encode_clips(autoencoder, frames[:, : start + 1 : rate])
         rest, since = frames[:, start:].to(given.device), (times - times[:, :1])[:, start:]
-        return cls(given, shown(rest[:, 0]), since, rest, autoencoder, groups)
+        return cls(given, as_values(rest[:, 0]), since, rest, autoencoder, groups)
 
     @property
     def future(self) -> Float[Tensor, "N F C H W"]:
         """The true frames of what is to be drawn."""
-        return shown(self.bytes[:, 1:])
+        return as_values(self.bytes[:, 1:])
 
     @cached_property
     def latents(self) -> Float[Tensor, "N F K h w"]:

@@ -45,7 +45,7 @@ class Scored:
             return [self.why_not]
         rows = ["| predicted by | PSNR, dB | SSIM |", "|---|---|---|"]
         for prefix, name in NAMES.items():
-            rows.append(f"| {name} | {self._shown(f'{prefix}psnr', 2)} | {self._shown(f'{prefix}ssim', 4)} |")
+            rows.append(f"| {name} | {self._show(f'{prefix}psnr', 2)} | {self._show(f'{prefix}ssim', 4)} |")
         v = self.values
         clips = f"{v['num_clips']} clips of {v['num_videos']} video(s)"
         means = "means over frames and clips, ± half the 95 % interval over videos"
@@ -56,7 +56,7 @@ class Scored:
             rows.append(f"A copy of the last frame is nearer to the truth: {remedy}.")
         return rows
 
-    def _shown(self, key: str, digits: int) -> str:
+    def _show(self, key: str, digits: int) -> str:
         half = self.values[f"{key}_half_width"]
         return f"{self.values[key]:.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
 

@@ -21,15 +21,15 @@ def changed(frames: UInt8[Tensor, "N T C H W"], rng: torch.Generator) -> UInt8[T
     """A copy of every clip: a part of the picture shown at its full size, every other one mirrored, lit otherwise."""
     num, place = len(frames), frames.device
 
-    def drawn(low: float, high: float) -> Float[Tensor, " N"]:
+    def uniform(low: float, high: float) -> Float[Tensor, " N"]:
         return low + (high - low) * torch.rand(num, generator=rng)
 
-    share, side = drawn(SMALLEST, 1), drawn(-1, 1).sign()
+    share, side = uniform(SMALLEST, 1), uniform(-1, 1).sign()
     room = 1 - share
     view = torch.zeros(num, 2, 3)
-    view[:, 0, 0], view[:, 0, 2] = share * side, room * drawn(-1, 1)
-    view[:, 1, 1], view[:, 1, 2] = share, room * drawn(-1, 1)
-    contrast, brightness = CONTRAST ** drawn(-1, 1), BRIGHTNESS * drawn(-1, 1)
+    view[:, 0, 0], view[:, 0, 2] = share * side, room * uniform(-1, 1)
+    view[:, 1, 1], view[:, 1, 2] = share, room * uniform(-1, 1)
+    contrast, brightness = CONTRAST ** uniform(-1, 1), BRIGHTNESS * uniform(-1, 1)
 
     images = frames.flatten(1, 2).float() / 255
     grid = affine_grid(view.to(place), list(images.shape), align_corners=False)

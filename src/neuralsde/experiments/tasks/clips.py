@@ -31,7 +31,7 @@ NUM_WORKERS = 2
 """Processes that simulate."""
 
 
-def kept(name: str, key: object, make: Callable[[], Tensor]) -> Tensor:
+def cached(name: str, key: object, make: Callable[[], Tensor]) -> Tensor:
     """What `make` gives for a key; where there is a cache, it is mapped from there the next time, by any process."""
     folder = os.environ.get(CACHE)
     if not folder:
@@ -67,7 +67,7 @@ def _read(config: ClipsConfig, part: Split, num: int | None) -> UInt8[Tensor, "N
         workers = min(NUM_WORKERS, total)
         return split_clips(scenes, part, num=total, device=device(), num_workers=workers).frames
 
-    return kept("collisions", (VERSION, look, part, total), make)
+    return cached("collisions", (VERSION, look, part, total), make)
 
 
 def read_times(config: ClipsConfig, part: Split, num: int | None = None) -> Float[Tensor, "N T"]:

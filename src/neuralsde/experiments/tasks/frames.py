@@ -12,7 +12,7 @@ from neuralsde.metrics.video import quality
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.clips import one_path
-from neuralsde.video.predict import device, shown
+from neuralsde.video.predict import as_values, device
 
 
 class FramesTask(Task[FramesConfig]):
@@ -22,7 +22,7 @@ class FramesTask(Task[FramesConfig]):
         config = self.config
         check_part(config.clips, "test")
         clips = read_clips(config.clips, "train", -(-config.num_frames // config.clips.length))[0]
-        return one_path(shown(clips.flatten(0, 1)[: config.num_frames].to(device())))
+        return one_path(as_values(clips.flatten(0, 1)[: config.num_frames].to(device())))
 
     def finish(self, model: SequenceModel, data: Trajectories) -> SequenceModel:
         """Set the units of the latents: the last step before an autoencoder is frozen."""
@@ -36,7 +36,7 @@ class FramesTask(Task[FramesConfig]):
         clips, num_test = self.config.clips, self.config.num_test
         num_clips = -(-num_test // clips.length)
         frames = read_clips(clips, "test", num_clips)[0].flatten(0, 1)
-        truth = shown(frames[:num_test]).to(model.shift.device)
+        truth = as_values(frames[:num_test]).to(model.shift.device)
         drawn = model.decode(model.encode(truth))
         sizes = {"num_frames": len(truth), "parameters": sum(p.numel() for p in model.parameters())}
         clip = torch.arange(len(truth)) // clips.length

@@ -35,7 +35,7 @@ from neuralsde.solvers.integrate import Diverged
 from neuralsde.solvers.noise import Noise
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.model import autoencoder_folder, load_autoencoder, save_video_model
-from neuralsde.video.predict import ClipBatch, cubic, device, draw, encode_clips, place_before, shown, straight
+from neuralsde.video.predict import ClipBatch, as_values, cubic, device, draw, encode_clips, place_before, straight
 
 DISTANCE = "Fréchet distance on latent motion"
 FEWEST = 4  # clips below which there is no distance, whose floor halves them, and no spread by quarters
@@ -55,7 +55,7 @@ def _paths(config: VideoConfig, part: Split) -> Trajectories:
     autoencoder = _autoencoder(config.autoencoder)
     weights = hashlib.sha256((autoencoder_folder(config.autoencoder) / "model.safetensors").read_bytes()).hexdigest()
     key = (weights, source.content(config.clips), part)
-    latents = source.kept("latents", key, lambda: encode_clips(autoencoder, read_clips(config.clips, part)[0])).to(
+    latents = source.cached("latents", key, lambda: encode_clips(autoencoder, read_clips(config.clips, part)[0])).to(
         device()
     )
     num, length = latents.shape[:2]
@@ -148,7 +148,7 @@ def _scores_between(
         else:
             images = truth.decode(straight(path, rate))
     passes = sum(drawn.nfe.values()) / (coarse.shape[1] - (variant.between == "sampled"))
-    means, frames = quality(images, shown(truth.bytes[:, between]), truth.groups)
+    means, frames = quality(images, as_values(truth.bytes[:, between]), truth.groups)
     return {"passes_per_frame": passes, **means, **(_by_clip(frames, truth) if variant.part == "test" else {})}
 
 

@@ -17,9 +17,8 @@ from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.losses import flow_mse
 from neuralsde.sde.measurement import Measured
-from neuralsde.sde.pairs import Gap, Pair
+from neuralsde.sde.pairs import Gap, Pair, slots_after
 from neuralsde.sde.propagation import propagate
-from neuralsde.sde.slots import moved
 from neuralsde.solvers.gaussian import log_density
 from neuralsde.solvers.noise import Noise
 
@@ -62,7 +61,7 @@ class MomentsStep(StepLaw):
         def at(x: Tensor, share: float) -> tuple[Tensor, Tensor]:
             times, given = len(x) // len(state), gap.conditions(share)
             before, past = (v.repeat_interleave(times, 0) for v in (state, share * gap.dt))
-            slots = moved(before, x.reshape(-1, *state.shape[2:]), past)
+            slots = slots_after(before, x.reshape(-1, *state.shape[2:]), past)
             f, g = coefficients(slots, None if given is None else given.repeat_interleave(times, 0))
             return f.flatten(1), g.flatten(1)
 
