@@ -27,12 +27,12 @@ def test_geometry(density):
 
 
 def test_data_has_as_many_paths_on_each_branch():
-    config = BranchingConfig(num_branches=3, paths_per_branch=4)
+    config = BranchingConfig(num_branches=3)
     data = branching.BranchingTask(config).data()
-    assert len(data) == 12
-    finals = torch.stack([data[k][0][-1] for k in range(12)])
+    assert len(data) == 3 * branching.PATHS_PER_BRANCH
+    finals = torch.stack([data[k][0][-1] for k in range(len(data))])
     for end in branching.truth(config)[:, -1].float():
-        assert int(torch.isclose(finals, end).all(1).sum()) == 4
+        assert int(torch.isclose(finals, end).all(1).sum()) == branching.PATHS_PER_BRANCH
 
 
 @pytest.mark.parametrize(("num_branches", "angle"), [(2, 30.0), (3, 30.0), (2, 60.0), (5, 45.0)])

@@ -284,7 +284,7 @@ def test_plot_writes_an_image(run_dir, tmp_path, capsys):
 def tiny(experiment):
     train = replace(experiment.train, steps=4, batch_size=32)
     model = replace(experiment.model, net=MLPConfig(width=8, depth=1))
-    return replace(experiment, train=train, model=model, task=replace(experiment.task, num_paths=4, paths_per_branch=2))
+    return replace(experiment, train=train, model=model, task=replace(experiment.task, num_paths=4))
 
 
 def test_compare_runs_what_is_missing(monkeypatch, tmp_path, capsys):

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 from scipy import stats
-from toy_models import FixedNoise, constant_model, mlp_model, pairs
+from toy_models import FixedNoise, constant_model, fields_of, mlp_model, pairs
 
 from neuralsde.sde import losses as objectives
 from neuralsde.sde.config import Denoiser, Euler
@@ -169,9 +169,11 @@ def test_model_losses_by_hand(eps, history):
         for k, v in constant_model(history=history, denoiser=Denoiser(weight=0.1)).loss(batch, noise).items()
     }
     assert float(less["denoiser"]) == pytest.approx(0.1 * float(losses["denoiser"])) and less["flow"] == losses["flow"]
-    other = constant_model(history=history, law=Euler(flow_loss="log", diffusion_loss="match")).loss(batch, noise)
+    other = constant_model(history=history, law=Euler(flow_loss="log", delta=0.02, diffusion_loss="match")).loss(
+        batch, noise
+    )
     other = {k: v.detach() for k, v in other.items()}
-    assert float(other["flow"]) == pytest.approx(float(0.5 * torch.log(r**2 + 1e-3).mean()), rel=1e-5)
+    assert float(other["flow"]) == pytest.approx(float(0.5 * torch.log(r**2 + 0.02).mean()), rel=1e-5)
     match = 0.5 * (math.exp(2 * log_g) - r**2 * dt) ** 2
     assert float(other["diffusion"]) == pytest.approx(float(match.mean()), rel=1e-4)
     nll = constant_model(history=history, law=Euler(flow_loss="nll")).loss(batch, noise)["flow"].detach()
@@ -197,8 +199,8 @@ def test_mask_leaves_out_what_was_not_observed():
 @pytest.mark.parametrize("flow_loss", ["mse", "log", "nll"])
 @pytest.mark.parametrize("dropout", [None, "flow"])
 def test_each_loss_trains_its_own_net(flow_loss, dropout):
-    model, batch = mlp_model(law=Euler(flow_loss=flow_loss), dropout=dropout), pairs(16)
-    for name in ("flow", "diffusion", "denoiser"):
+    model, batch = mlp_model(law=Euler(flow_loss=flow_loss), denoiser=Denoiser(alpha=True), dropout=dropout), pairs(16)
+    for name in ("flow", "diffusion", "denoiser", "alpha"):
         model.zero_grad(set_to_none=True)
         model.loss(batch, Noise(torch.arange(16)))[name].backward()
         touched = [
@@ -216,3 +218,31 @@ def test_dropout_does_not_leak_into_the_diffusion_residual():
         assert losses["diffusion"] == clean["diffusion"]
     model.train().loss(batch, noise)
     assert model.training and all(m.training for m in model.modules())
+
+
+# Alpha
+
+
+def test_alpha_is_trained_by_the_likelihood_of_clean_pairs():
+    """Its loss differs from -log_prob by what does not depend on alpha; g depends on the state here."""
+    model, batch = mlp_model(denoiser=Denoiser(alpha=True)), pairs(16)
+    losses = model.loss(batch, Noise(torch.arange(16)))["alpha"], -model.transition_log_prob(batch).mean() / 2
+    gradients = [torch.autograd.grad(v, list(model.nets["alpha"].parameters())) for v in losses]
+    for one, other in zip(*gradients):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("tau", "half_g2"), [("uniform", 1.0), ("start", 0.0)])
+def test_alpha_learns_the_weight_of_the_score(tau, half_g2):
+    ou = OrnsteinUhlenbeck(dt=0.1)
+    x = ou.paths(np.random.default_rng(0), 500, 201)
+    data = nsde.Trajectories.from_arrays(x, dt=ou.dt)
+    model = NeuralSDE.for_data(
+        data, tau=tau, denoiser=Denoiser(alpha=True), noise=0.05, net=MLPConfig(width=32, depth=1)
+    )
+    nsde.fit(model, data, steps=500, lr=5e-3, batch_size=1024, progress=False)
+    state = model.scale.states(torch.as_tensor(x[:, -1:], dtype=torch.float32))
+    with torch.no_grad():
+        alpha = fields_of(model).alpha(state, None) * model.scale.std**2 / model.scale.step
+    weight = model.scale.states(torch.as_tensor(x[:, -1])).square()  # where the score is 0, alpha is free
+    assert float((alpha * weight).sum() / weight.sum()) == pytest.approx(half_g2, abs=0.15)

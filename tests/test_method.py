@@ -15,7 +15,7 @@ import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
 from neuralsde.models.sequence import finite
 from neuralsde.nets.config import MLPConfig, UViTConfig
-from neuralsde.sde.config import Deterministic, Euler
+from neuralsde.sde.config import Denoiser, Deterministic, Euler
 from neuralsde.solvers.noise import Noise
 
 ALPHA = 1e-5
@@ -260,13 +260,15 @@ def test_states_must_be_finite(bad):
 @pytest.mark.parametrize("solver", ["euler", "milstein", "heun"])
 @pytest.mark.parametrize("tau", ["start", "uniform"])
 @pytest.mark.parametrize("correction", ["exact", "probe", "off"])
-@pytest.mark.parametrize(("pull", "factor"), [(0.0, 1.0), (0.5, 1.0), (0.5, 0.0), (0.0, 0.0)])
-def test_passes_are_counted(solver, tau, correction, pull, factor):
+@pytest.mark.parametrize(
+    ("pull", "factor", "alpha"), [(0.0, 1.0, False), (0.5, 1.0, True), (0.5, 0.0, False), (0.0, 0.0, False)]
+)
+def test_passes_are_counted(solver, tau, correction, pull, factor, alpha):
     if correction == "off" and solver != "euler":
         with pytest.raises(ValueError, match="needs g dg"):
             Sampler(solver=solver, correction=correction)
         return
-    model = mlp_model(tau=tau).eval()
+    model = mlp_model(tau=tau, denoiser=Denoiser(alpha=alpha)).eval()
     forward = dict.fromkeys(model.nets, 0)
 
     def note(name):
@@ -285,8 +287,9 @@ def test_passes_are_counted(solver, tau, correction, pull, factor):
     on = factor > 0
     slope = on and correction != "off" and (tau == "uniform" or solver != "euler")
     backward = {"exact": 2, "probe": 1, "off": 0}[correction] if slope else 0
-    score = (on and tau == "uniform") or pull > 0
+    score = (on and (tau == "uniform" or alpha)) or pull > 0
     expected = {"flow": calls, "diffusion": calls * (on + backward), "denoiser": calls * score}
+    expected["alpha"] = calls * (alpha and on)
     assert nfe == {k: v for k, v in expected.items() if v}
     assert forward["diffusion"] == calls * on
     assert all(forward[k] == expected[k] for k in forward if k != "diffusion")

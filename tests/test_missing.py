@@ -191,7 +191,7 @@ def test_sensors_that_never_coincide_are_refused_with_a_remedy():
 
 CONFIGS = [
     NeuralSDEConfig(net=TINY),
-    NeuralSDEConfig(net=TINY, law=Euler(flow_loss="nll"), denoiser=Denoiser(antithetic=True)),
+    NeuralSDEConfig(net=TINY, law=Euler(flow_loss="nll"), denoiser=Denoiser(alpha=True)),
     NeuralSDEConfig(net=TINY, law=Moments()),
     DDIMConfig(net=TINY, target="increment"),
     RectifiedFlowConfig(net=TINY, target="increment"),

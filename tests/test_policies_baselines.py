@@ -361,7 +361,6 @@ def test_energies_of_many_rows_are_taken_in_parts(monkeypatch):
 @pytest.mark.parametrize(
     ("config", "values", "message"),
     [
-        (LSTMGMMConfig, {"num_modes": 0}, "`num_modes` must be at least 1"),
         (LSTMGMMConfig, {"normalise": "mean_std"}, "Means are within the range of the data.* Use 'min_max'"),
         (LSTMGMMConfig, {"num_observations": 0}, "`num_observations` must be at least 1"),
         (LSTMConfig, {"layers": 0}, "`layers` must be at least 1"),

@@ -134,7 +134,7 @@ def test_nothing_of_a_bad_file_is_loaded(saved, tmp_path):
         ({"config": {"noize": 1.0}}, r"Unknown key `noize` for NeuralSDEConfig\. Did you mean `noise`"),
         ({"config": {"net": {"width": 8}}}, r"does not fit its config\.json: .* has shape \(.*\), not \("),
         ({"config": {"denoiser": False, "net": {"width": 16, "depth": 1}}}, r"nets\.denoiser\..* is unknown"),
-        ({"config": {"denoiser": {"alpha": True}}}, r"`alpha=True` is gone\. neuralsde 0\.1\.0 still reads"),
+        ({"config": {"denoiser": {"alpha": True}}}, r"nets\.alpha\..* is missing"),
         ({"state_shape": [3]}, r"does not fit its config\.json"),
     ],
 )

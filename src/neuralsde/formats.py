@@ -19,8 +19,7 @@ CUT: dict[str, dict[str, Any]] = {
     "ChunkTransformerConfig": {"tokens": 4, "causal": True, "use_history": False},
     "ConvConfig": {"latent": 4, "blocks": 1},
     "DDIMConfig": {"num_train_timesteps": 100, "beta_schedule": "squaredcos_cap_v2"},
-    "Denoiser": {"alpha": False},
-    "Euler": {"delta": 1e-3},
+    "BranchingConfig": {"paths_per_branch": 50},
     "GPTConfig": {"dropout": 0.0},
     "HistoryConfig": {"layers": 1, "heads": 4},
     "IBCConfig": {
@@ -28,7 +27,7 @@ CUT: dict[str, dict[str, Any]] = {
     },
     "ImageConfig": {"channels": [32, 64, 128], "points": 64, "shift": 4},
     "KnownSDEConfig": {"num_forecasts": 5_000},
-    "LSTMGMMConfig": {"use_history": False, "min_std": 1e-4, "tanh_mean": True, "low_noise": True},
+    "LSTMGMMConfig": {"use_history": False, "min_std": 1e-4, "tanh_mean": True, "low_noise": True, "num_modes": 5},
     "PFIConfig": {"target": "increment", "beta": "linear", "epsilon": 0.3},
     "Sampler": {"pull_noise": False},
     "TinyConfig": {"down": 8, "latent": 32},
@@ -144,8 +143,7 @@ def _law(old: dict[str, Any], start: bool) -> dict[str, Any]:
         if not start:
             _only(old, "flow_loss", "mse", "with moments")
         return {"kind": "Moments", "steps": old["transition_steps"], "measurement": old["measurement"]}
-    _only(old, "delta", 1e-3, "of the log loss")
-    return {"kind": "Euler", **{name: old[name] for name in ("flow_loss", "diffusion_loss")}}
+    return {"kind": "Euler", **{name: old[name] for name in ("flow_loss", "delta", "diffusion_loss")}}
 
 
 def _only(old: dict[str, Any], name: str, value: Any, where: str) -> None:

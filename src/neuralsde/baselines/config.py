@@ -114,12 +114,9 @@ class LSTMGMMConfig(ImitationConfig):
 
     net: LSTMConfig = field(default_factory=LSTMConfig)
     """The recurrent net."""
-    num_modes: int = 5
-    """Components of the mixture."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.num_modes >= 1, f"`num_modes` must be at least 1. Got {self.num_modes=}.")
         within = self.normalise == "min_max"
         check(within, f"Means are within the range of the data. Got {self.normalise=}. Use 'min_max'.")
 

@@ -20,18 +20,20 @@ from neuralsde.solvers.noise import Noise
 MIN_STD = 1e-4
 """Smallest standard deviation of a component, in units of the scale, and that with which it acts."""
 
+NUM_MODES = 5
+"""Components of the mixture."""
+
 
 class MixtureLSTM(nn.Module):
     """Tokens, oldest first, to one row per component: its weight, its mean, its spread."""
 
     def __init__(self, config: LSTMGMMConfig, token_size: int, size: int) -> None:
         super().__init__()
-        self.num_modes = config.num_modes
         self.lstm = nn.LSTM(token_size, config.net.width, config.net.layers, batch_first=True)
-        self.outward = nn.Linear(config.net.width, config.num_modes * (1 + 2 * size))
+        self.outward = nn.Linear(config.net.width, NUM_MODES * (1 + 2 * size))
 
     def forward(self, tokens: Float[Tensor, "B K F"]) -> Float[Tensor, "B M O"]:
-        return self.outward(self.lstm(tokens)[0][:, -1]).unflatten(1, (self.num_modes, -1))
+        return self.outward(self.lstm(tokens)[0][:, -1]).unflatten(1, (NUM_MODES, -1))
 
 
 class LSTMGMM(ImitationModel):

@@ -25,8 +25,6 @@ class BranchingConfig(TaskConfig):
     """Branches, spread evenly over the fan."""
     angle: float = 30.0
     """Degrees between the stem and the outermost branch."""
-    paths_per_branch: int = 50
-    """Identical copies of each branch in the training data."""
     lag: float | None = 1.0
     """Physical time between the two states of a transition; None is one data step."""
     num_paths: int = 1_000
@@ -34,7 +32,7 @@ class BranchingConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("density", "num_branches", "paths_per_branch", "num_paths"):
+        for name in ("density", "num_branches", "num_paths"):
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
         check(0 < self.angle < 90, f"`angle` must be between 0 and 90 degrees. Got {self.angle=}.")
 

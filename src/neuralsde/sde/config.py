@@ -70,8 +70,14 @@ class Euler(Law):
 
     flow_loss: Literal["mse", "log", "nll"] = "mse"
     """Squared error, the paper's logarithm of it, or the likelihood with g held fixed."""
+    delta: float = 1e-3
+    """Desingularisation of the log loss, in squared units of std / dt_ref."""
     diffusion_loss: Literal["nll", "match", "log"] = "nll"
     """Gaussian likelihood of the residual, the paper's squared error on g^2, or its authors' on log g (biased; for comparison)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.delta > 0, f"`delta` must be positive. Got {self.delta=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,10 +145,18 @@ class Denoiser(Choice):
     """Of its loss in the sum; less leaves more of a `shared` net to the flow."""
     antithetic: bool = False
     """Train on +eps and -eps together: one more pass, and far less variance where `noise` is small."""
+    alpha: bool = False
+    """Learn the weight of the score as a function of the state, in place of balance * g^2 / 2 (unless `balance` is given)."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         check(self.weight > 0, f"`weight` must be positive. Got {self.weight=}.")
+
+    def check(self, config: NeuralSDEConfig) -> None:
+        """Refuse what it cannot go with."""
+        able = config.law.stochastic and config.noisy and not config.shared
+        needs = "It trains with the score and g, in a net of its own: a law with noise, `noise` > 0, shared=False."
+        check(not self.alpha or able, f"`alpha` got no score. {needs}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,12 +196,15 @@ class NeuralSDEConfig(BackboneModelConfig):
         check(not bridge, "interpolation='bridge' needs the diffusion. Use a law with noise, or 'linear'.")
         alone = self.shared and self.parts == ["flow"]
         check(not alone, "`shared` takes flow with diffusion or denoiser. Set `shared=False`.")
-        self.law.check(self)
+        for part in (self.law, self.denoiser):
+            if part is not None:
+                part.check(self)
 
     @property
     def parts(self) -> list[str]:
         """The nets that are learned."""
-        asked = {"diffusion": self.law.stochastic, "denoiser": self.denoiser is not None}
+        learned = self.denoiser is not None and self.denoiser.alpha
+        asked = {"diffusion": self.law.stochastic, "denoiser": self.denoiser is not None, "alpha": learned}
         return ["flow", *(name for name, there in asked.items() if there), *self.law.further]
 
     @property

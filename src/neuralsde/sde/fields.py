@@ -66,6 +66,11 @@ class Fields:
         """Gradient of the log density of the data by the newest slot."""
         return self.denoiser(state, condition) / self.sigma
 
+    def alpha(self, state: Tensor, condition: Tensor | None) -> Tensor:
+        """α(x) ≥ 0, the learned weight of the score, in units of std² / dt_ref."""
+        share = nn.functional.softplus(self.read(state, condition, "alpha")["alpha"] - 2)
+        return share * torch.exp(2 * self.sizes.typical)
+
     def measured(self, state: Tensor, condition: Tensor | None) -> Measured:
         """What is known of the true state behind the newest slot."""
         assert self.measurement is not None
@@ -103,10 +108,12 @@ class Fields:
 
         `signs()` gives the Hutchinson probe of g∂g.
         """
+        denoiser = self.config.denoiser
         pull, noisy = sampler.pull * self.step, self.config.law.stochastic and sampler.diffusion > 0
         balance = 0.0 if not noisy else self.balance if sampler.balance is None else sampler.balance
         sloped = noisy and (balance > 0 or correction) and sampler.correction != "off"
-        scored = self.has_score and (balance > 0 or pull > 0)
+        learned = denoiser is not None and denoiser.alpha and sampler.balance is None and sampler.diffusion > 0
+        scored = self.has_score and (balance > 0 or pull > 0 or learned)
         wanted = {"flow": True, "diffusion": noisy and not sloped, "denoiser": scored}
         fields = self.read(state, condition, *(name for name, used in wanted.items() if used))
         drift = fields["flow"]
@@ -117,8 +124,9 @@ class Fields:
             g = sampler.diffusion * torch.exp(fields["diffusion"]) if noisy else torch.zeros_like(drift)
         if scored:
             push = pull * self.sigma
-            if balance > 0:
-                push = push + balance * 0.5 * g**2 / self.sigma
+            if learned or balance > 0:
+                weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else balance * 0.5 * g**2
+                push = push + weight / self.sigma
             drift = drift + push * fields["denoiser"]
         drift = drift + balance * g_dg if balance > 0 else drift
         return Coefficients(drift, g, g_dg)

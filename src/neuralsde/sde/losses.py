@@ -13,16 +13,13 @@ from torch import Tensor
 FAR = 6.0
 """Standard deviations."""
 
-DELTA = 1e-3
-"""Desingularisation of the log loss, in squared units of std / dt_ref."""
-
 
 def flow_mse(r: Tensor, dt: Tensor) -> Tensor:
     """r² Δt: the likelihood at constant g. Without Δt, short gaps would dominate irregular data."""
     return r**2 * dt
 
 
-def flow_log(r: Tensor, delta: float = DELTA) -> Tensor:
+def flow_log(r: Tensor, delta: float) -> Tensor:
     """½ log(r² + δ): eq:simplified_f_objective, desingularised. Mode-seeking; tends to r²/2δ as δ grows."""
     return 0.5 * torch.log(r**2 + delta)
 
@@ -32,11 +29,11 @@ def flow_nll(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:
     return 0.5 * r**2 * dt * torch.exp(-2 * log_g.detach())
 
 
-def flow_loss(name: str, r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:
+def flow_loss(name: str, r: Tensor, dt: Tensor, log_g: Tensor, delta: float = 1e-3) -> Tensor:
     """The loss of the flow that goes by this name."""
     if name == "nll":
         return flow_nll(r, dt, log_g)
-    return flow_mse(r, dt) if name == "mse" else flow_log(r)
+    return flow_mse(r, dt) if name == "mse" else flow_log(r, delta)
 
 
 def diffusion_nll(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:

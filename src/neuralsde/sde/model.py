@@ -48,7 +48,7 @@ from neuralsde.records import built_by, with_settings
 from neuralsde.sde.config import Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw
-from neuralsde.sde.losses import DELTA, denoiser_dsm, flow_log
+from neuralsde.sde.losses import denoiser_dsm, flow_log, flow_nll
 from neuralsde.sde.measurement import MeasurementNoise
 from neuralsde.sde.pairs import INTERPOLATIONS, Conditions, Gap, Pair, draw_tau
 from neuralsde.sde.sizes import StepSizes
@@ -139,6 +139,9 @@ class NeuralSDE(SequenceModel):
                 other = fields.denoiser(x - 2 * self.sigma * eps, pair.condition)
                 error = 0.5 * (error + denoiser_dsm(other, -eps[:, -1]))
             losses["denoiser"] = denoiser.weight * error
+        # α, by the likelihood of the clean pair
+        if denoiser and denoiser.alpha:
+            losses["alpha"] = self._alpha_loss(fields, pair, noise)
         return {k: observed_mean(v, batch.mask) for k, v in losses.items()}
 
     def _pair(self, fields: Fields, batch: Transition, noise: Noise) -> Pair:
@@ -152,16 +155,27 @@ class NeuralSDE(SequenceModel):
         return Pair(now, after, dt, x, eps, condition, target, self._conditions(batch), batch.mask)
 
     @torch.no_grad()
-    def reduced_loss(self, batch: Transition, noise: Noise) -> float:
+    def reduced_loss(self, batch: Transition, noise: Noise, delta: float = 1e-3) -> float:
         """The paper's loss for scaling laws, mean log((r² + δ) / δ), whatever the flow was trained by."""
         fields = evaluated(self)._fields()
         pair = self._pair(fields, batch, noise)
         r = fields.flow(pair.state, pair.condition) - pair.target
-        return 2 * float(observed_mean(flow_log(r), batch.mask)) - math.log(DELTA)
+        return 2 * float(observed_mean(flow_log(r, delta), batch.mask)) - math.log(delta)
 
     def _conditions(self, batch: Transition) -> Conditions:
         """The condition when a share of the gap has passed."""
         return lambda share: self._condition(batch.context, (batch.time + share * batch.dt) / self.scale.step)
+
+    def _alpha_loss(self, fields: Fields, pair: Pair, noise: Noise) -> Tensor:
+        flow_only = Sampler(balance=0.0, correction=self.sampler.correction)
+        signs = partial(noise.signs, 0, self.scale.shape, stream=2)
+        condition, quiet = pair.conditions(0.0), fields.evaluated
+        with torch.no_grad():
+            c = quiet.coefficients(pair.now, condition, flow_only, signs, correction=True)
+            score = quiet.score(pair.now, condition)
+        alpha = fields.alpha(pair.now, condition)
+        r = c.drift + alpha * score + fields.balance * c.correction - pair.target
+        return flow_nll(r, pair.dt, c.diffusion.log())
 
     # Likelihood
 

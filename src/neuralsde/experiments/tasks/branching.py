@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SPEED, FORK_TIME, END_TIME = 0.1, 45.0, 100.0
+PATHS_PER_BRANCH = 50  # identical copies of each branch in the training data
 FORK = (SPEED * FORK_TIME, 0.0)
 CROSSING_HEIGHT = 0.1  # height |y| at which the fork offset is read
 
@@ -119,7 +120,7 @@ class BranchingTask(Task[BranchingConfig]):
     """The training paths, the same for every seed, and the scores of sampled ones with what they cost."""
 
     def data(self, seed: int = 0) -> Trajectories:
-        copies = truth(self.config).repeat(self.config.paths_per_branch, 1, 1)
+        copies = truth(self.config).repeat(PATHS_PER_BRANCH, 1, 1)
         return Trajectories.from_arrays(copies, times(self.config))
 
     def score(self, model: SequenceModel, seed: int = 0) -> Scores:

@@ -24,7 +24,7 @@ class EulerStep(StepLaw):
         config, log_g = self.config, read["diffusion"]
         r = residual(fields, read, pair)
         return {
-            "flow": flow_loss(config.flow_loss, read["flow"] - pair.target, pair.dt, log_g),
+            "flow": flow_loss(config.flow_loss, read["flow"] - pair.target, pair.dt, log_g, config.delta),
             "diffusion": DIFFUSION_LOSSES[config.diffusion_loss](r, pair.dt, log_g),
         }
 
