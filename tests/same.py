@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -201,6 +202,9 @@ def numbers_of_commit(commit, only=""):
         git = ["git", "-C", str(root), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(tree), commit], check=True)
         try:
+            shutil.copy(
+                HERE / "same" / "models.json", tree / "tests" / "same" / "models.json"
+            )  # the same models for both
             call = [sys.executable, str(tree / "tests" / "same.py"), "--output", str(output), "--only", only]
             subprocess.run(call, check=True, env=os.environ | {"PYTHONPATH": str(tree / "src")})
             return json.loads(output.read_text(encoding="utf-8"))
