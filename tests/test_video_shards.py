@@ -346,7 +346,7 @@ def test_other_files_or_settings_are_refused(films, tmp_path):
     shutil.copytree(films, tmp_path / "in")
     write(tmp_path / "in", tmp_path / "s")
     before = contents(tmp_path / "s")
-    with pytest.raises(ValueError, match=r"grey is False, asked for is True\. Name another folder, or delete this one"):
+    with pytest.raises(ValueError, match=r"grey is False, asked for is True\. Name another folder or delete it"):
         write_shards(folder_clips(tmp_path / "in"), tmp_path / "s", FrameSettings(size=(12, 16), grey=True))
     with pytest.raises(ValueError, match=r"size is \[12, 16\], asked for is \[64, 64\]"):
         VideoShards.open(tmp_path / "s", settings=FrameSettings())

@@ -48,16 +48,15 @@ def action_paths(demonstrations: Demonstrations, observations: Any, config: Poli
             f"`observations` must be one array (L, C). Got arrays by name: {', '.join(map(str, observations))}. Pass one of "
             "them, or several joined: np.concatenate([d.observations[name] for name in names], 1)."
         )
-    seen = torch.as_tensor(observations)
-    if seen.ndim != 2 or len(seen) != len(demonstrations.actions):
-        raise ValueError(f"`observations` must be ({len(demonstrations.actions)}, C). Got {tuple(seen.shape)}.")
+    seen, num = torch.as_tensor(observations), len(demonstrations.actions)
+    if seen.ndim != 2 or len(seen) != num:
+        raise ValueError(f"`observations` must have one row (C,) per instant, {num}. Got {tuple(seen.shape)}.")
     _levels(demonstrations, config)
     actions = torch.from_numpy(demonstrations.actions)
     rows = demonstrations.rows_around(1, config.horizon)
     plans = actions[torch.from_numpy(rows)]
     starts = torch.from_numpy(demonstrations.starts)
     plans[starts, 0] = _first_actions(seen[starts], actions[starts], config)
-    num = len(plans)
     if config.form == "state":
         whole = torch.cat([seen.float(), plans[:, 0]], dim=1)
         return Trajectories(whole, torch.from_numpy(demonstrations.times), torch.from_numpy(demonstrations.lengths))
