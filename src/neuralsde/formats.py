@@ -48,8 +48,7 @@ DROPPED = {
 }
 """Settings that never touched the numbers, and are in no record any more."""
 
-LAST = "neuralsde 0.1.0"
-"""The version that reads all of format 1."""
+LAST = "neuralsde 0.1.0"  # the version that reads all of format 1
 
 
 def current(record: Any, kind: str = "") -> Any:
@@ -173,5 +172,4 @@ REWRITTEN = {
     "PFIConfig": _generation,
 }
 
-RENAMED = {"log_error": "measurement.log_std"}
-"""Tensors of format 1 under their new names."""
+RENAMED = {"log_error": "measurement.log_std"}  # tensors of format 1 under their new names

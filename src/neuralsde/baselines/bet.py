@@ -21,11 +21,9 @@ from neuralsde.nets.attention import Layer, positions
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
-MAX_ROUNDS = 100
-"""Rounds of k-means."""
+MAX_ROUNDS = 100  # rounds of k-means
 
-GAMMA = 2.0
-"""Exponent of the focal loss, which spends less on what is already likely; 0: cross-entropy."""
+GAMMA = 2.0  # exponent of the focal loss, which spends less on what is already likely; 0: cross-entropy
 
 
 def k_means(points: Float[Tensor, "N D"], num: int, *, seed: int = 0) -> Float[Tensor, "M D"]:

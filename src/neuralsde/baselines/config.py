@@ -9,8 +9,7 @@ from neuralsde.models.config import BackboneModelConfig, ModelConfig, Normalise,
 from neuralsde.nets.config import GPTConfig, LSTMConfig, MLPConfig
 from neuralsde.records import check
 
-NOISE_LEVELS = 100
-"""Of diffusion models, in training."""
+NOISE_LEVELS = 100  # of diffusion models, in training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,7 @@ from neuralsde.solvers.gaussian import log_density
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
-MAX_LOG_STD = 4.0
-"""The deviation is within e^±4 of the typical one."""
+MAX_LOG_STD = 4.0  # the deviation is within e^±4 of the typical one
 
 
 class GaussianMLP(SequenceModel):

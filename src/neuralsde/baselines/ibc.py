@@ -21,18 +21,12 @@ from neuralsde.nets.mlp import Block
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
-NUM_NEGATIVES = 256
-"""Other actions that the demonstrated one is told from."""
-NUM_ITERATIONS = 5
-"""Rounds of weighing, each one pass of the net; actions are scattered in between."""
-STD = 0.33
-"""Standard deviation of the first scattering, in half ranges of the actions."""
-SHRINK = 0.5
-"""Factor on the deviation from round to round."""
-MARGIN = 0.05
-"""Share of the range of the actions by which their box is wider on each side."""
-MAX_ELEMENTS = 2**28
-"""Hidden features of one pass in sampling: bounds the memory (1 GiB in float32)."""
+NUM_NEGATIVES = 256  # other actions that the demonstrated one is told from
+NUM_ITERATIONS = 5  # rounds of weighing, each one pass of the net; actions are scattered in between
+STD = 0.33  # standard deviation of the first scattering, in half ranges of the actions
+SHRINK = 0.5  # factor on the deviation from round to round
+MARGIN = 0.05  # share of the range of the actions by which their box is wider on each side
+MAX_ELEMENTS = 2**28  # hidden features of one pass in sampling: bounds the memory (1 GiB in float32)
 
 
 class Energy(nn.Module):

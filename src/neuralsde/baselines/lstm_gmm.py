@@ -17,11 +17,9 @@ from neuralsde.data.transition import Transition
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
-MIN_STD = 1e-4
-"""Smallest standard deviation of a component, in units of the scale, and that with which it acts."""
+MIN_STD = 1e-4  # smallest standard deviation of a component, in units of the scale, and that with which it acts
 
-NUM_MODES = 5
-"""Components of the mixture."""
+NUM_MODES = 5  # components of the mixture
 
 
 class MixtureLSTM(nn.Module):

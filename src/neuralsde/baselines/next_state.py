@@ -27,8 +27,7 @@ from neuralsde.nets.backbone import Backbone, Form, backbone_of
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
-EMBEDDING = 32
-"""Features of the generation time."""
+EMBEDDING = 32  # features of the generation time
 
 Fresh = Callable[[int], Tensor]
 """The noise (P, *S) of generation step k."""

@@ -14,8 +14,7 @@ from neuralsde.baselines.config import Generation, PFIConfig
 from neuralsde.baselines.next_state import Fresh, Net, NextStateModel
 from neuralsde.solvers.noise import Noise
 
-EPSILON = 0.3
-"""Noise of the process at its start, in units of the increments."""
+EPSILON = 0.3  # noise of the process at its start, in units of the increments
 
 
 class PFI(NextStateModel):

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-LARGEST = 1e15
-"""Largest magnitude of a state: its square still fits into float32 with room for sums."""
+LARGEST = 1e15  # largest magnitude of a state: its square still fits into float32 with room for sums
 
 
 def as_list(values: Any, name: str) -> list[Any]:

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, Literal["dates", "durations", "numbers"]] = {"M": "dates", "m": "durations", "f": "numbers"}
 """Of stamps, by the kind of their dtype."""
-ZONE = r":\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$"
-"""The end of a time with its zone."""
+ZONE = r":\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$"  # the end of a time with its zone
 
 
 def as_columns(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:

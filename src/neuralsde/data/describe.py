@@ -10,14 +10,10 @@ import numpy as np
 
 from neuralsde.data.trajectories import Trajectories
 
-FEW_VALUES = 10
-"""Up to so many distinct values look like categories."""
-ENOUGH = 50
-"""Observations from which a suspicion is uttered."""
-FAR = 20.0
-"""Robust standard deviations from the median that make an outlier."""
-SHOWN = 40
-"""Features listed in the text."""
+FEW_VALUES = 10  # up to so many distinct values look like categories
+ENOUGH = 50  # observations from which a suspicion is uttered
+FAR = 20.0  # robust standard deviations from the median that make an outlier
+SHOWN = 40  # features listed in the text
 
 
 @dataclass(frozen=True)
@@ -47,12 +43,9 @@ class Feature:
     high: float
     mean: float
     std: float
-    missing: float
-    """Share of its entries that were not observed."""
-    still: float
-    """Share of its steps, observed at both ends, that are zero."""
-    num_missing: int = 0
-    """The number of entries that were not observed."""
+    missing: float  # share of its entries that were not observed
+    still: float  # share of its steps, observed at both ends, that are zero
+    num_missing: int = 0  # the number of entries that were not observed
 
     @property
     def shown_missing(self) -> str:
@@ -67,15 +60,11 @@ class Description:
 
     num_paths: int
     num_observations: int
-    lengths: Spread
-    """Observations per path."""
-    durations: Spread
-    """Time from the first to the last observation of a path."""
-    gaps: Spread
-    """Time between consecutive observations."""
+    lengths: Spread  # observations per path
+    durations: Spread  # time from the first to the last observation of a path
+    gaps: Spread  # time between consecutive observations
     features: tuple[Feature, ...]
-    warnings: tuple[str, ...]
-    """What looks as if it were not meant, each with what to do about it."""
+    warnings: tuple[str, ...]  # what looks as if it were not meant, each with what to do about it
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

@@ -14,10 +14,8 @@ from pathlib import Path
 from neuralsde.files import sha256_of_file, writable_folder
 from neuralsde.records import RunError
 
-BLOCK = 2**18
-"""Bytes at a time."""
-TIMEOUT = 30
-"""Seconds of silence after which a server is given up."""
+BLOCK = 2**18  # bytes at a time
+TIMEOUT = 30  # seconds of silence after which a server is given up
 
 
 @dataclass(frozen=True)

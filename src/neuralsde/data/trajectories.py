@@ -33,8 +33,7 @@ Lag = float | Sequence[float | None] | None
 
 MAX_CONTEXT_ELEMENTS = 2**26
 """Numbers in the contexts of transitions for statistics: bounds their memory (256 MiB in float32)."""
-ENOUGH_WHOLE = 0.2
-"""Share of transitions from states without a gap from which on the others are not learned from."""
+ENOUGH_WHOLE = 0.2  # share of transitions from states without a gap from which on the others are not learned from
 
 
 class Trajectories:

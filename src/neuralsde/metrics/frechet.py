@@ -40,15 +40,13 @@ from neuralsde.metrics.video import (
 )
 from neuralsde.nets.i3d import I3D, NUM_CLASSES, NUM_POOLED, SIZE, I3DLayer
 
-MIN_FRAMES = 10
-"""What FVD asks of a clip."""
+MIN_FRAMES = 10  # what FVD asks of a clip
 I3D_LAYOUT = (
     "the names of the public PyTorch port of I3D (RGB, 400 classes): Conv3d_1a_7x7.conv3d.weight (64, 3, 7, 7, 7), "
     "Conv3d_1a_7x7.bn.running_mean (64), … Mixed_3b.b0.conv3d.weight … Mixed_5c.b3b.bn.bias, "
     "logits.conv3d.weight (400, 1024, 1, 1, 1), logits.conv3d.bias"
 )
-RESERVED = {"fvd": "I3D", "jedi": "V-JEPA"}
-"""Names that belong to features of one net."""
+RESERVED = {"fvd": "I3D", "jedi": "V-JEPA"}  # names that belong to features of one net
 
 FeatureSet = Union[Features, Float[Tensor, "_ _"]]
 """One row per clip; a bare tensor has no protocol."""

@@ -10,8 +10,7 @@ import torch
 
 from neuralsde.metrics.forecast import Z_95, mean_ci
 
-SUCCESS = 0.95
-"""Coverage that an episode must exceed."""
+SUCCESS = 0.95  # coverage that an episode must exceed
 
 
 @runtime_checkable

@@ -35,8 +35,7 @@ M = TypeVar("M", bound=nn.Module)
 Weights = Union[str, os.PathLike[str], Mapping[str, Tensor]]
 """A file, or tensors by name."""
 
-LEAST = 31
-"""Pixels below which AlexNet's second pooling has nothing left."""
+LEAST = 31  # pixels below which AlexNet's second pooling has nothing left
 CONVS = ((3, 64, 11, 4, 2), (64, 192, 5, 1, 2), (192, 384, 3, 1, 1), (384, 256, 3, 1, 1), (256, 256, 3, 1, 1))
 """Channels in and out, kernel, stride, padding."""
 POOLED_BEFORE = (1, 2)

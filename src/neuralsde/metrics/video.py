@@ -24,8 +24,7 @@ from torch import Tensor
 
 from neuralsde.metrics.forecast import mean_ci
 
-MAX_PSNR = 100.0
-"""PSNR of a frame that equals the truth, dB: instead of infinity, which no mean survives."""
+MAX_PSNR = 100.0  # PSNR of a frame that equals the truth, dB: instead of infinity, which no mean survives
 MAX_VALUES = 2**22
 """Values of a video that are scored at once (SSIM holds some ten copies in double precision: 320 MiB)."""
 WINDOW, SIGMA = 11, 1.5

@@ -34,8 +34,7 @@ class SavedModel:
     shape: tuple[int, ...]
     context_size: int
     lag: Any
-    own_nets: tuple[str, ...]
-    """Names of the caller's own nets."""
+    own_nets: tuple[str, ...]  # names of the caller's own nets
     tensors: dict[str, Tensor]
 
     def tensors_for(self, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:

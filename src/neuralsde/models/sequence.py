@@ -38,8 +38,7 @@ from neuralsde.solvers.noise import Noise
 
 MAX_CHUNK_ELEMENTS = 2**25
 """Numbers in the record of one chunk of paths: bounds the memory of sampling (128 MiB in float32)."""
-STATISTICS_FROM = 200_000
-"""Transitions from which units and bounds are computed."""
+STATISTICS_FROM = 200_000  # transitions from which units and bounds are computed
 
 Condition = Callable[[Tensor], "Tensor | None"]
 """The condition vector (P, K) of the nets at times (P,)."""
@@ -49,10 +48,8 @@ Condition = Callable[[Tensor], "Tensor | None"]
 class Advance:
     """What a step leads to."""
 
-    x: Float[Tensor, "P *S"]
-    """The new states, in scaled units."""
-    passes: Mapping[str, int]
-    """Network passes that it took, by net."""
+    x: Float[Tensor, "P *S"]  # the new states, in scaled units
+    passes: Mapping[str, int]  # network passes that it took, by net
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,7 @@ class Draw:
     """Paths, and what they cost."""
 
     paths: Float[Tensor, "B N T *S"]
-    nfe: dict[str, int]
-    """Network passes per net, for one path."""
+    nfe: dict[str, int]  # network passes per net, for one path
 
 
 def finite(values: Tensor) -> bool:

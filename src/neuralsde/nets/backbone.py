@@ -22,14 +22,11 @@ Condition = Union[Float[Tensor, "B K"], None]
 class Form:
     """What goes into a net, and what comes out."""
 
-    shape: tuple[int, ...]
-    """Of a state."""
-    history: int = 1
-    """Slots of the state."""
+    shape: tuple[int, ...]  # of a state
+    history: int = 1  # slots of the state
     condition_size: int = 0
     num_fields: int = 1
-    reader: int | None = None
-    """The field, of several, that reads the features without training them."""
+    reader: int | None = None  # the field, of several, that reads the features without training them
     late: int = 0
     """Last entries of the condition, which change along a path: nets that keep what they made of the others need to know."""
 

@@ -10,8 +10,7 @@ from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.chunk import ChunkNet
 from neuralsde.nets.config import ChunkTransformerConfig
 
-TOKENS = 4
-"""Tokens that the condition becomes."""
+TOKENS = 4  # tokens that the condition becomes
 
 
 class ChunkTransformer(ChunkNet):

@@ -7,12 +7,9 @@ from typing import ClassVar, Literal
 
 from neuralsde.records import Choice, check, check_choices
 
-HISTORY_HEADS = 4
-"""Attention heads of a transformer of the history; they share out the memory."""
-IMAGE_CHANNELS = (32, 64, 128)
-"""Of the convolutions of images; each of them halves the image."""
-UNET_GROUPS = 8
-"""Groups of channels of a U-Net that are normalised together."""
+HISTORY_HEADS = 4  # attention heads of a transformer of the history; they share out the memory
+IMAGE_CHANNELS = (32, 64, 128)  # of the convolutions of images; each of them halves the image
+UNET_GROUPS = 8  # groups of channels of a U-Net that are normalised together
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,9 @@ from torch import Tensor, nn
 from neuralsde.nets.config import IMAGE_CHANNELS, EncodedConfig, ImageConfig
 from neuralsde.nets.encoded import EncodedMLP, perceptron
 
-IMAGE_GROUPS = 8
-"""Groups of channels that are normalised together."""
-POINTS = 64
-"""Points that are found in an image; their coordinates are what is kept of it."""
-SHIFT = 4
-"""Pixels by which the images of a context are moved, all alike, at random in training."""
+IMAGE_GROUPS = 8  # groups of channels that are normalised together
+POINTS = 64  # points that are found in an image; their coordinates are what is kept of it
+SHIFT = 4  # pixels by which the images of a context are moved, all alike, at random in training
 
 
 class RandomShift(nn.Module):

@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 WIDTH, LATENT, GROUPS = 64, 32, 4
-CERTAIN = -30.0
-"""Log variance of latents."""
+CERTAIN = -30.0  # log variance of latents
 
 
 class Block(nn.Module):

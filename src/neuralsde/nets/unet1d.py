@@ -15,10 +15,8 @@ from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.chunk import ChunkNet
 from neuralsde.nets.config import UNET_GROUPS, UNet1DConfig
 
-KERNEL = 5
-"""Steps of the horizon that a convolution sees."""
-EMBEDDING = 256
-"""Features of the condition, beside its raw values, that steer the blocks."""
+KERNEL = 5  # steps of the horizon that a convolution sees
+EMBEDDING = 256  # features of the condition, beside its raw values, that steer the blocks
 
 
 def convolution(before: int, after: int) -> nn.Sequential:

@@ -31,10 +31,8 @@ from neuralsde.policy.config import PolicyConfig
 from neuralsde.records import from_dict, to_dict, with_settings
 from neuralsde.solvers.noise import Noise
 
-MAX_LEVELS = 16
-"""Values that a discrete entry of the action may take."""
-MAX_UNEVEN = 0.1
-"""How far gaps may be off the usual one where times cannot be kept."""
+MAX_LEVELS = 16  # values that a discrete entry of the action may take
+MAX_UNEVEN = 0.1  # how far gaps may be off the usual one where times cannot be kept
 
 
 def action_paths(demonstrations: Demonstrations, observations: Any, config: PolicyConfig) -> Trajectories:

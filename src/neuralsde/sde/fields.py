@@ -29,10 +29,8 @@ class Fields:
     config: NeuralSDEConfig
     nets: nn.ModuleDict
     sizes: StepSizes
-    sigma: Tensor
-    """Noise of the training inputs."""
-    step: float
-    """The reference step in raw time."""
+    sigma: Tensor  # noise of the training inputs
+    step: float  # the reference step in raw time
     measurement: MeasurementNoise | None = None
     passes: Counter[str] = field(default_factory=Counter)
 

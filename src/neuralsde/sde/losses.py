@@ -10,8 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-FAR = 6.0
-"""Standard deviations."""
+FAR = 6.0  # standard deviations
 
 
 def flow_mse(r: Tensor, dt: Tensor) -> Tensor:

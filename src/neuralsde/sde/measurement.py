@@ -16,12 +16,9 @@ from neuralsde.solvers.noise import Noise
 class Measured:
     """What is known of the true state behind a measured one, flattened."""
 
-    variance: Float[Tensor, " d"]
-    """Of the measurement noise."""
-    score: Float[Tensor, "B d"]
-    """Of the density of measured states."""
-    slope: Float[Tensor, "B d"]
-    """Diagonal of the score's Jacobian."""
+    variance: Float[Tensor, " d"]  # of the measurement noise
+    score: Float[Tensor, "B d"]  # of the density of measured states
+    slope: Float[Tensor, "B d"]  # diagonal of the score's Jacobian
 
     def law(self) -> tuple[Tensor, Tensor]:
         """Shift and variance of the true state given the measured one (Tweedie's formula)."""

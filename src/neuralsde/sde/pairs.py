@@ -20,32 +20,24 @@ Conditions = Callable[[float], "Tensor | None"]
 class Gap:
     """A step from one observation to the next."""
 
-    state: Float[Tensor, "B H *S"]
-    """Before it."""
-    step: Float[Tensor, "B *S"]
-    """Δx."""
-    dt: Float[Tensor, "B ..."]
-    """Broadcasts against states."""
+    state: Float[Tensor, "B H *S"]  # before it
+    step: Float[Tensor, "B *S"]  # δx
+    dt: Float[Tensor, "B ..."]  # broadcasts against states
     conditions: Conditions
-    mask: Bool[Tensor, "B *S"] | None
-    """Entries that were observed at both ends."""
+    mask: Bool[Tensor, "B *S"] | None  # entries that were observed at both ends
 
 
 @dataclass(frozen=True)
 class Pair:
     """What the nets see between two observations, and what they are to say of it."""
 
-    now: Float[Tensor, "B H *S"]
-    """Clean, as observed."""
+    now: Float[Tensor, "B H *S"]  # clean, as observed
     after: Float[Tensor, "B *S"]
     dt: Float[Tensor, "B ..."]
-    state: Float[Tensor, "B H *S"]
-    """x̃ = x_τ + σε."""
+    state: Float[Tensor, "B H *S"]  # x̃ = x_τ + σε
     eps: Float[Tensor, "B H *S"]
-    condition: Float[Tensor, "B K"] | None
-    """At the time of x̃."""
-    target: Float[Tensor, "B *S"]
-    """Δx/Δt of the clean states: a noisy one would add σ²/Δt to g²."""
+    condition: Float[Tensor, "B K"] | None  # at the time of x̃
+    target: Float[Tensor, "B *S"]  # δx/Δt of the clean states: a noisy one would add σ²/Δt to g²
     conditions: Conditions
     mask: Bool[Tensor, "B *S"] | None
 

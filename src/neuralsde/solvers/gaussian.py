@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-WRITTEN_OUT = 4
-"""Dimensions up to which triangular systems are written out."""
+WRITTEN_OUT = 4  # dimensions up to which triangular systems are written out
 
 
 def cholesky(cov: Tensor) -> Tensor:

@@ -15,8 +15,7 @@ from torch import Tensor
 Settings = ParamSpec("Settings")
 Made = TypeVar("Made")
 
-MAX_KNOWN = 64
-"""Output times up to which they and their grid are kept."""
+MAX_KNOWN = 64  # output times up to which they and their grid are kept
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,7 @@ class Times:
     """Output times on the host, in reference steps: one row for all paths, or one row for each."""
 
     start: Float[Tensor, "P 1"]
-    since: Float[Tensor, "P T"]
-    """After the start."""
+    since: Float[Tensor, "P T"]  # after the start
     gaps: Float[Tensor, "P T-1"]
 
     @classmethod
@@ -67,12 +65,9 @@ def steps_in(gaps: Tensor, max_step: float) -> Tensor:
 class Grid:
     """Solver steps between output times, for each path; shorter paths end in steps of length 0."""
 
-    time: Float[Tensor, "P K"]
-    """K = M + 1 times for M steps."""
-    interval: Int[Tensor, "P M"]
-    """The output interval each step lies in."""
-    output: Int[Tensor, "P T"]
-    """Where the output times are on the grid."""
+    time: Float[Tensor, "P K"]  # k = M + 1 times for M steps
+    interval: Int[Tensor, "P M"]  # the output interval each step lies in
+    output: Int[Tensor, "P T"]  # where the output times are on the grid
 
     @classmethod
     def between(cls, times: Float[Tensor, "P T"], max_step: float) -> Grid:

@@ -23,13 +23,10 @@ class Step:
 
     x: Float[Tensor, "P *S"]
     time: Float[Tensor, " P"]
-    dt: Float[Tensor, "P ..."]
-    """Broadcasts against x."""
+    dt: Float[Tensor, "P ..."]  # broadcasts against x
     older: Older
-    z: Float[Tensor, "P *S"]
-    """Standard normal."""
-    dw: Float[Tensor, "P *S"]
-    """Of the Wiener process: √dt z."""
+    z: Float[Tensor, "P *S"]  # standard normal
+    dw: Float[Tensor, "P *S"]  # of the Wiener process: √dt z
     index: int
 
     def state(self, x: Float[Tensor, "P *S"], t: Float[Tensor, " P"]) -> Float[Tensor, "P H *S"]:

@@ -21,10 +21,8 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, as a signed integer
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
-NUM_STREAMS = 4
-"""Of a step; what a model draws for different ends comes from different ones."""
-FEW = 4096
-"""Numbers on the host up to which numpy is faster: its operations take a fraction of the time to start."""
+NUM_STREAMS = 4  # of a step; what a model draws for different ends comes from different ones
+FEW = 4096  # numbers on the host up to which numpy is faster: its operations take a fraction of the time to start
 
 Integers = TypeVar("Integers", Tensor, np.ndarray)
 """Signed 64-bit integers; products wrap."""

@@ -23,8 +23,7 @@ from torch import Tensor
 from neuralsde.files import read_tensors
 from neuralsde.records import RunError
 
-RECORD = {"step", "train", "model", "data"}
-"""What state.json must hold."""
+RECORD = {"step", "train", "model", "data"}  # what state.json must hold
 
 
 @dataclass
@@ -32,12 +31,9 @@ class Checkpoint:
     """The state of a run after `step` optimiser steps."""
 
     step: int
-    weights: dict[str, Tensor]
-    """Parameters and buffers of the model."""
-    average: dict[str, Tensor]
-    """The moving average of the parameters."""
-    optimiser: dict[str, Tensor]
-    """Moments and counts, as 'parameter/moment'."""
+    weights: dict[str, Tensor]  # parameters and buffers of the model
+    average: dict[str, Tensor]  # the moving average of the parameters
+    optimiser: dict[str, Tensor]  # moments and counts, as 'parameter/moment'
     record: dict[str, Any]
     """The settings and a fingerprint of the data, to refuse a resume that would not be the same run."""
 

@@ -36,14 +36,10 @@ from neuralsde.training.graphs import CapturedStep, can_capture, compiled_layers
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-FREE_TO_CHANGE = {"sampler"}
-"""Settings of the model that a resumed run may change: they do not touch the numbers."""
-WARMUP = 0.05
-"""Share of the steps in which the learning rate rises linearly; then it falls as a cosine."""
-FINAL_RATE = 0.01
-"""Last learning rate as a share of the peak."""
-CLIP = 1.0
-"""Largest norm of the gradient of each trained part."""
+FREE_TO_CHANGE = {"sampler"}  # settings of the model that a resumed run may change: they do not touch the numbers
+WARMUP = 0.05  # share of the steps in which the learning rate rises linearly; then it falls as a cosine
+FINAL_RATE = 0.01  # last learning rate as a share of the peak
+CLIP = 1.0  # largest norm of the gradient of each trained part
 VALIDATION_SIZE = 8_192
 FINGERPRINT_SIZE = 4_096
 

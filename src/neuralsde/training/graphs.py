@@ -19,8 +19,7 @@ from neuralsde.models.sequence import SequenceModel
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.config import RunOptions
 
-WARM_UP = 3
-"""Steps before the recording, in which libraries and the optimiser set up their memory."""
+WARM_UP = 3  # steps before the recording, in which libraries and the optimiser set up their memory
 
 
 def can_capture(model: SequenceModel, options: RunOptions, device: torch.device, num_processes: int) -> bool:

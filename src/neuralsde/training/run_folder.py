@@ -15,8 +15,7 @@ import torch
 
 from neuralsde.files import replacing
 
-NUM_LINES = 6
-"""Lines of the table of losses."""
+NUM_LINES = 6  # lines of the table of losses
 
 
 def provenance() -> dict[str, Any]:

@@ -16,18 +16,12 @@ import numpy as np
 class Recording:
     """What a data set holds, and how to get it."""
 
-    where: Path
-    """The file or folder."""
-    lengths: np.ndarray
-    """(E,) rows of each episode."""
-    names: tuple[str, ...]
-    """All arrays that can be read."""
-    default: tuple[str, ...]
-    """Of these the ones to learn from: numbers, neither counters nor stamps."""
-    closed: dict[str, str]
-    """What is there and cannot be read, and why."""
-    stamps: str | None
-    """The array with the time of each row in seconds, where there is one."""
+    where: Path  # the file or folder
+    lengths: np.ndarray  # (E,) rows of each episode
+    names: tuple[str, ...]  # all arrays that can be read
+    default: tuple[str, ...]  # of these the ones to learn from: numbers, neither counters nor stamps
+    closed: dict[str, str]  # what is there and cannot be read, and why
+    stamps: str | None  # the array with the time of each row in seconds, where there is one
     read: Callable[[Sequence[str], Sequence[int]], dict[str, np.ndarray]]
     """The rows of these arrays in these episodes, in this order."""
 

@@ -22,10 +22,8 @@ from neuralsde.data.robots.recording import Recording, lengths_from_ends, need
 
 ENDS = "episode_ends"
 STAMPS = "timestamp"
-METADATA = (".zarray", "zarr.json")
-"""The file that makes a folder an array, in versions 2 and 3 of the format."""
-BLOCK = 2**26
-"""Bytes that are read at a time from arrays of images."""
+METADATA = (".zarray", "zarr.json")  # the file that makes a folder an array, in versions 2 and 3 of the format
+BLOCK = 2**26  # bytes that are read at a time from arrays of images
 
 
 @dataclass(frozen=True)

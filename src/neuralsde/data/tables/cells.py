@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 SEPARATORS = (",", ";", "\t", "|")
 NOTHING = frozenset({"", "na", "n/a", "n.a.", "#n/a", "nan", "nat", "null", "none", "-", "--", "?", "missing"})
 """Cells that say that there is no value, in lower case."""
-SAMPLE = 1_000
-"""Rows from which the decimal sign is found out."""
+SAMPLE = 1_000  # rows from which the decimal sign is found out
 COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.I)
 POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.I)
 
@@ -35,18 +34,13 @@ POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.I)
 class Cells:
     """The rows of a file, one entry per column and row."""
 
-    file: str
-    """Its name, without folders."""
-    columns: dict[str, pd.Series]
-    """Text where the file is text, else as typed in the file."""
-    line: np.ndarray
-    """Where each row stands in the file, counted from 1."""
-    unnamed: frozenset[str] = frozenset()
-    """Columns without a name in the file; they got one here."""
+    file: str  # its name, without folders
+    columns: dict[str, pd.Series]  # text where the file is text, else as typed in the file
+    line: np.ndarray  # where each row stands in the file, counted from 1
+    unnamed: frozenset[str] = frozenset()  # columns without a name in the file; they got one here
     broken: list[int] = field(default_factory=list)
     """Lines with another number of fields than the header has; they are not among the rows."""
-    layout: str = ""
-    """How the file was read, in words, where this was found out."""
+    layout: str = ""  # how the file was read, in words, where this was found out
 
 
 def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, decimal: str | None = None) -> Cells:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from neuralsde.data.videos.decode import FrameSettings
 
-SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".gif", ".m4v")
-"""Of files that are taken for videos."""
+SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".gif", ".m4v")  # of files that are taken for videos
 HDF5_SUFFIXES = (".hdf5", ".h5")
 BLOCK = 2**16
 

@@ -11,8 +11,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-SMALLEST = 0.8
-"""Share of the height and width that is at least shown."""
+SMALLEST = 0.8  # share of the height and width that is at least shown
 CONTRAST, BRIGHTNESS = 1.2, 0.05
 """At most: the factor on what differs from the mean, and what is added (of the range from black to white)."""
 

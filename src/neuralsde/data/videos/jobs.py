@@ -24,8 +24,7 @@ from neuralsde.data.videos.hdf5 import Hdf5Video
 from neuralsde.data.videos.report import BadVideo, ClipRecord, FileRecord
 from neuralsde.records import RunError
 
-LARGEST_MEMBER = 2**31
-"""Bytes of a video inside a zip, which is unpacked into memory."""
+LARGEST_MEMBER = 2**31  # bytes of a video inside a zip, which is unpacked into memory
 
 
 def open_pictures(file: Path, member: str | None, fps: float | None) -> Pictures:

@@ -20,8 +20,7 @@ ACTIONS = ("boxing", "handclapping", "handwaving", "jogging", "running", "walkin
 LIST = "00sequences.txt"
 SOURCES = {action: Source(f"{action}.zip", f"{SITE}/{action}.zip") for action in ACTIONS}
 LIST_SOURCE = Source(LIST, f"{SITE}/{LIST}")
-MISSING = "person13_handclapping_d3"
-"""Listed as missing by the authors."""
+MISSING = "person13_handclapping_d3"  # listed as missing by the authors
 SETTINGS = FrameSettings(size=(64, 64), fit="stretch", grey=True)
 CONTEXT, FUTURE = 4, 36
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-NAMES = 5
-"""So many names stand in print behind one reason; `to_dict` has all."""
+NAMES = 5  # so many names stand in print behind one reason; `to_dict` has all
 
 
 class BadVideo(ValueError):

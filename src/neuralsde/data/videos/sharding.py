@@ -26,8 +26,7 @@ from neuralsde.data.videos.shards import INDEX, PARTS, TIMES, UNFINISHED, VERSIO
 from neuralsde.data.videos.workers import Job, decode_jobs
 from neuralsde.records import RunError
 
-SHARD_BYTES = 2**30
-"""A shard is closed once it has as many bytes; a video is never cut in two."""
+SHARD_BYTES = 2**30  # a shard is closed once it has as many bytes; a video is never cut in two
 
 
 def write_shards(

@@ -20,8 +20,7 @@ from neuralsde.records import RunError
 
 Job = tuple[str, list[Clip]]
 """A key and the clips of one file."""
-TRIES = 2
-"""At a file on which a worker ends: it may have been stopped from outside."""
+TRIES = 2  # at a file on which a worker ends: it may have been stopped from outside
 
 
 def decode_jobs(

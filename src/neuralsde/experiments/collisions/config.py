@@ -9,18 +9,12 @@ from typing import Literal, get_args
 from neuralsde.records import check, check_choices
 
 Split = Literal["train", "validation", "test"]
-SPLIT_SIZE = 1_000_000
-"""Seeds of a split: training scenes from 0, validation from 1,000,000, test from 2,000,000."""
-SIZES = (16, 512)
-"""Least and largest side of an image."""
-MOST_OBJECTS = 8
-"""As many as there are colours."""
-NUM_OBJECTS = (2, 5)
-"""Least and largest number of objects in a scene."""
-SAMPLES = 2
-"""Rays along each side of a pixel, where there are objects."""
-LONGEST = 60.0
-"""Seconds of a clip; after five, nothing new comes into a scene."""
+SPLIT_SIZE = 1_000_000  # seeds of a split: training scenes from 0, validation from 1,000,000, test from 2,000,000
+SIZES = (16, 512)  # least and largest side of an image
+MOST_OBJECTS = 8  # as many as there are colours
+NUM_OBJECTS = (2, 5)  # least and largest number of objects in a scene
+SAMPLES = 2  # rays along each side of a pixel, where there are objects
+LONGEST = 60.0  # seconds of a clip; after five, nothing new comes into a scene
 
 
 @dataclass(frozen=True, kw_only=True)

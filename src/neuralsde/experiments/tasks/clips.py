@@ -27,8 +27,7 @@ from neuralsde.records import check
 from neuralsde.video.predict import device
 
 CACHE = "NEURALSDE_CACHE"
-NUM_WORKERS = 2
-"""Processes that simulate."""
+NUM_WORKERS = 2  # processes that simulate
 
 
 def cached(name: str, key: object, make: Callable[[], Tensor]) -> Tensor:

@@ -22,8 +22,7 @@ from neuralsde.sde.propagation import propagate
 from neuralsde.solvers.gaussian import log_density
 from neuralsde.solvers.noise import Noise
 
-MAX_DIMENSIONS = 32
-"""Features up to which the points and the covariance are affordable."""
+MAX_DIMENSIONS = 32  # features up to which the points and the covariance are affordable
 
 
 class MomentsStep(StepLaw):

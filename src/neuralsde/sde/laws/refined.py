@@ -27,8 +27,7 @@ from neuralsde.solvers.grid import steps_in
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
-LENGTH_TOLERANCE = 0.1
-"""How far a step may be off the learned length, as a share of it."""
+LENGTH_TOLERANCE = 0.1  # how far a step may be off the learned length, as a share of it
 
 
 def of_another_length(steps: Tensor) -> Tensor:
