@@ -21,7 +21,7 @@ class Gap:
     """A step from one observation to the next."""
 
     state: Float[Tensor, "B H *S"]  # before it
-    step: Float[Tensor, "B *S"]  # δx
+    step: Float[Tensor, "B *S"]  # Δx
     dt: Float[Tensor, "B ..."]  # broadcasts against states
     conditions: Conditions
     mask: Bool[Tensor, "B *S"] | None  # entries that were observed at both ends
@@ -37,7 +37,7 @@ class Pair:
     state: Float[Tensor, "B H *S"]  # x̃ = x_τ + σε
     eps: Float[Tensor, "B H *S"]
     condition: Float[Tensor, "B K"] | None  # at the time of x̃
-    target: Float[Tensor, "B *S"]  # δx/Δt of the clean states: a noisy one would add σ²/Δt to g²
+    target: Float[Tensor, "B *S"]  # Δx/Δt of the clean states: a noisy one would add σ²/Δt to g²
     conditions: Conditions
     mask: Bool[Tensor, "B *S"] | None
 
