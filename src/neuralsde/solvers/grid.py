@@ -65,7 +65,7 @@ def steps_in(gaps: Tensor, max_step: float) -> Tensor:
 class Grid:
     """Solver steps between output times, for each path; shorter paths end in steps of length 0."""
 
-    time: Float[Tensor, "P K"]  # k = M + 1 times for M steps
+    time: Float[Tensor, "P K"]  # K = M + 1 times for M steps
     interval: Int[Tensor, "P M"]  # the output interval each step lies in
     output: Int[Tensor, "P T"]  # where the output times are on the grid
 
