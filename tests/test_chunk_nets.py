@@ -150,7 +150,7 @@ class ExactDenoiser(Backbone):
     takes_target = True
 
     def __init__(self, scheduler, mean, std):
-        super().__init__()
+        super().__init__(None, Form((4, 2)))
         self.kept = [scheduler.alphas_cumprod], mean, std
 
     def forward(self, state, condition):

@@ -36,7 +36,7 @@ MODELS = {
 
 
 def small(encoder, **settings):
-    return HistoryConfig(encoder=encoder, **{"memory": 8, "heads": 2, "width": 16, "depth": 1, **settings})
+    return HistoryConfig(encoder=encoder, **{"memory": 8, "width": 16, "depth": 1, **settings})
 
 
 def lively(net):

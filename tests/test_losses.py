@@ -1,12 +1,17 @@
 import math
 
+import numpy as np
 import pytest
 import torch
+from problems import OrnsteinUhlenbeck
 from scipy import stats
 from toy_models import FixedNoise, constant_model, fields_of, mlp_model, pairs
 
+import neuralsde as nsde
+from neuralsde.nets.config import MLPConfig
 from neuralsde.sde import losses as objectives
 from neuralsde.sde.config import Denoiser, Euler
+from neuralsde.sde.model import NeuralSDE
 from neuralsde.sde.pairs import slots_after
 from neuralsde.solvers.noise import Noise
 

@@ -16,6 +16,7 @@ from neuralsde.nets.config import EncodedConfig, MLPConfig
 from neuralsde.sde import losses
 from neuralsde.sde.config import Denoiser, Euler, NeuralSDEConfig, Refined, Sampler
 from neuralsde.sde.laws.refined import refiner
+from neuralsde.solvers.noise import Noise
 
 REFINED = {"tau": "start", "history": 2, "law": Refined(), "denoiser": None}
 
@@ -101,7 +102,8 @@ def test_it_learns_the_law_of_a_coin(coin):
     """Of ξ = ±1 the mean is E[ξ | u] = tanh u, so h = √2 (tanh u - u/2)."""
     state = torch.zeros(1, 2, 1)
     with torch.no_grad():
-        flow, g = coin.drift_and_diffusion(state, None)
+        c = fields_of(coin).coefficients(state, None, Sampler(), None, correction=False)
+        flow, g = c.drift, c.diffusion
     assert abs(float(flow)) < 0.1 and float(g) == pytest.approx(1, abs=0.1)
     u = torch.linspace(-2.5, 2.5, 21)[:, None]
     with torch.no_grad():
@@ -219,7 +221,7 @@ def test_without_the_second_pass_paths_are_those_of_the_plain_model():
 def test_a_path_does_not_depend_on_its_neighbours():
     model = model_with(h=0.3)
     start = torch.randn(3, 2, 2, generator=torch.Generator().manual_seed(0))
-    keys = nsde.noise.Noise(torch.arange(3))
+    keys = Noise(torch.arange(3))
     together = model.sample(start, [0.0, 0.5, 1.0], rng=keys)
     alone = model.sample(start[1:2], [0.0, 0.5, 1.0], rng=keys[1:2])
     torch.testing.assert_close(together[1:2], alone)

@@ -145,9 +145,8 @@ def test_pfi_has_the_law_of_the_increment():
         gain = (share * var - eps * noise * share) / spread.clamp(min=1e-12)
         return mean + gain * (x - share * mean)
 
-    model.net = drift
     keys = torch.randn(400, 20_000, 1, generator=rng())
-    end = model.generate(keys[0], keys[0], None, lambda k: keys[k])
+    end = model.generate(keys[0], drift, lambda k: keys[k], model.sampler)
     assert abs(float(end.mean()) - mean) < 0.02 and abs(float(end.var()) - var) < 0.03
 
 
