@@ -125,8 +125,8 @@ def test_uneven_times_are_those_recorded():
 
 def test_it_plans_every_chunk_and_each_plan_starts_at_the_action_before():
     made, starts = policy(), []
-    sample = made.model.sample
-    made.model.sample = lambda history, *a, **k: (starts.append(np.array(history)), sample(history, *a, **k))[1]
+    draw = made.model.draw
+    made.model.draw = lambda history, *a, **k: (starts.append(np.array(history)), draw(history, *a, **k))[1]
     made.reset([3])
     actions = [made.select_action(np.full(3, 0.1 * t)) for t in range(7)]
     assert len(starts) == 4
@@ -254,9 +254,9 @@ def test_discrete_entries_follow_the_flow_without_its_noise():
     config = PolicyConfig(horizon=4, chunk=2, discrete=(1,))
     for form in (config, replace(config, form="state", history=1)):
         made, ends = policy(form, demos=demos), []
-        sample = made.model.sample
-        made.model.sample = lambda *a, kept=ends, draw=sample, **k: (
-            kept.append(draw(*a, **k)[:, 0, 1]),
+        draw = made.model.draw
+        made.model.draw = lambda *a, kept=ends, draw=draw, **k: (
+            kept.append(draw(*a, **k).paths[:, 0, 1]),
             draw(*a, **k),
         )[1]
         made.reset(range(50))

@@ -15,6 +15,7 @@ from neuralsde.models.build import build, load
 from neuralsde.nets.config import ConvConfig, UViTConfig
 from neuralsde.nets.tiny import TinyDecoder, TinyEncoder
 from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.sde.model import NeuralSDE
 from neuralsde.video.clips import Clip, cut_clips, longest_clip
 from neuralsde.video.config import AutoencoderConfig
 from neuralsde.video.model import VideoModel, load_video_model, save_video_model
@@ -114,7 +115,7 @@ def test_a_folder_holds_everything_and_half_of_it_is_enough(video, tmp_path):
     clip = ramp(np.arange(12) / 10)
     a, b = (load_video_model(p).futures(clip, num_frames=2, num_paths=1).frames.int() for p in (whole, half))
     assert (a - b).abs().max() <= 3
-    assert load(whole).kind == "NeuralSDE" and load(half).scale.step == load(whole).scale.step
+    assert isinstance(load(whole), NeuralSDE) and load(half).scale.step == load(whole).scale.step
 
 
 def test_parts_that_do_not_belong_together(tmp_path):

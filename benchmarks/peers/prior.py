@@ -65,11 +65,11 @@ class LatentModel(nn.Module):
 
     def drift(self, z: Tensor) -> Tensor:
         """Of the prior, per observation gap."""
-        return self.prior.flow(z[:, None], None)
+        return self.prior._fields().flow(z[:, None], None)
 
     def diffusion(self, z: Tensor) -> Tensor:
         """Of the prior, per square root of an observation gap."""
-        return torch.exp(self.prior.log_diffusion(z[:, None], None))
+        return torch.exp(self.prior._fields().log_diffusion(z[:, None], None))
 
     def loss(self, x: Tensor, weight: float) -> Tensor:
         """Negative evidence bound per observed value of sequences (B, T, d), with this weight on the divergence."""
