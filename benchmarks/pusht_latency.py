@@ -162,7 +162,7 @@ def measure(
             rows.setdefault(label, {})[name] = found
     for label, policy in policies.items():
         rows[label]["num_actions"] = policy.config.chunk
-        rows[label]["network_passes"] = sum(policy.model.nfe.values())
+        rows[label]["network_passes"] = sum(policy.nfe.values())
         rows[label]["parameters"] = sum(p.numel() for p in policy.model.parameters())
     return rows
 

@@ -16,10 +16,11 @@ from neuralsde.experiments.tasks import clips, video
 from neuralsde.experiments.video_config import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
 from neuralsde.metrics.video import quality
 from neuralsde.models.build import load
+from neuralsde.models.sequence import Draw
 from neuralsde.nets.config import ConvConfig, MLPConfig, UViTConfig
 from neuralsde.sde.config import Deterministic, NeuralSDEConfig
 from neuralsde.training.config import TrainConfig
-from neuralsde.video.predict import as_values, cubic, encode_clips, predict, straight
+from neuralsde.video.predict import ClipBatch, as_values, cubic, encode_clips, predict, straight
 
 CLIPS = ClipsConfig(length=6, collisions=CollisionsConfig(size=16, num_train=24, num_validation=8, num_test=8))
 SHORT = TrainConfig(steps=60, batch_size=16, lr=3e-3, ema=0.9)
@@ -102,18 +103,22 @@ def test_the_true_frames_between_are_those_that_are_scored(autoencoder, monkeypa
 
     setting = task(autoencoder[0])
     config = NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, law=Deterministic(), denoiser=None, noise=0.0)
-    model = build(config, video.data(setting).transitions(history=3))
+    model = build(config, video.VideoTask(setting).data().transitions(history=3))
     truth = video._truth(CLIPS, "test", 6, 3, 2, setting.autoencoder)
     fine = replace(CLIPS, length=11, collisions=replace(CLIPS.collisions, fps=10.24))
     frames, _ = clips.read_clips(fine, "test", 6)
     assert torch.equal(frames[:, ::2], clips.read_clips(CLIPS, "test", 6)[0])
     z = encode_clips(truth.autoencoder, frames[:, 4:])
-    model.sample = lambda given, at, **_: z[:, None] if at.shape[1] == 7 else z[:, None, ::2][:, :, [*range(4), 3]]
-    sampled = video._scores_between(model, truth, VideoVariant(name="x", rate=2), 0)
+
+    def draw(given, at, **_):
+        return Draw(z[:, None] if at.shape[1] == 7 else z[:, None, ::2][:, :, [*range(4), 3]], {"flow": 4})
+
+    model.draw = draw
+    sampled = video._scores_between(model, truth, VideoVariant(name="x", rate=2), model.sampler, 0)
     drawn = truth.decode(z[:, 1::2])
     expected = quality(drawn, as_values(frames[:, 5::2]))[0]
     assert sampled["psnr"] == pytest.approx(expected["psnr"])
-    faded = video._scores_between(model, truth, VideoVariant(name="x", rate=2, between="pixels"), 0)
+    faded = video._scores_between(model, truth, VideoVariant(name="x", rate=2, between="pixels"), model.sampler, 0)
     ends = torch.cat([truth.known[:, None], truth.decode(z[:, 2::2])], dim=1)
     expected = quality((ends[:, 1:] + ends[:, :-1]) / 2, as_values(frames[:, 5::2]))[0]
     assert faded["ssim"] == pytest.approx(expected["ssim"])
@@ -139,16 +144,16 @@ def test_what_was_made_is_kept_for_other_processes(autoencoder, tmp_path, monkey
     assert torch.equal(first, plain) and torch.equal(again, plain)
     other = clips.read_clips(replace(CLIPS, collisions=replace(CLIPS.collisions, fps=10.24)), "test", 3)[0]
     assert not torch.equal(other, plain)
-    data = video.data(task(autoencoder[0]))
+    data = video.VideoTask(task(autoencoder[0])).data()
     for file in (tmp_path / "cache").glob("collisions-*"):
         file.unlink()
-    again = video.data(task(autoencoder[0]))
+    again = video.VideoTask(task(autoencoder[0])).data()
     assert torch.equal(again.states, data.states) and len(list((tmp_path / "cache").glob("latents-*"))) == 1
     assert not list((tmp_path / "cache").glob("collisions-*"))
 
 
 def test_latents_keep_the_true_times(autoencoder):
-    data = video.data(task(autoencoder[0]))
+    data = video.VideoTask(task(autoencoder[0])).data()
     assert len(data) == 24 and data.shape == (4, 4, 4)
     np.testing.assert_allclose(data[3][1], np.arange(6) / 5.12)
 
@@ -159,7 +164,7 @@ def test_a_future_begins_at_the_last_known_frame(autoencoder):
     config = NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, law=Deterministic(), denoiser=None, noise=0.0)
     from neuralsde.models.build import build
 
-    model = build(config, video.data(setting).transitions(history=3))  # nets give 0 at first
+    model = build(config, video.VideoTask(setting).data().transitions(history=3))  # nets give 0 at first
     frames, times = clips.read_clips(CLIPS, "test", 4)
     images, _ = predict(model, load(autoencoder[0]), frames, times, context=3, num_paths=2)
     assert images.shape == (4, 2, 3, 3, 16, 16)
@@ -173,26 +178,30 @@ def test_smooth_futures_go_through_those_of_the_training_rate(autoencoder):
 
     model = build(
         NeuralSDEConfig(net=MLPConfig(width=8, depth=1), history=3, tau="start", denoiser=None, noise=0.0),
-        video.data(task(autoencoder[0])).transitions(history=3),
+        video.VideoTask(task(autoencoder[0])).data().transitions(history=3),
     )
     net = load(autoencoder[0])
     frames, times = clips.read_clips(CLIPS, "test", 4)
     draw = partial(predict, model, net, frames, context=3, num_paths=2, seed=1)
-    images, latents = draw(times)
+    images, drawn = draw(times)
+    latents = drawn.paths[:, :, 1:]
     assert float((latents[:, 0] - latents[:, 1]).std()) > 0.1  # g is not 0
 
     def at(*steps: float) -> torch.Tensor:
         after = times[:, 2:3] + torch.tensor(steps) / 5.12
         return torch.cat([times[:, :3], after], dim=1)
 
-    same = draw(at(1, 2, 3), smooth=True)
-    for one, two in zip(same, (images, latents)):
-        torch.testing.assert_close(one, two, atol=1e-4, rtol=0)
-    finer = draw(at(0.5, 1, 1.5, 2, 2.5), smooth=True)[1]
-    torch.testing.assert_close(finer[:, :, 1::2], latents[:, :, :2], atol=1e-4, rtol=0)
+    same, below = draw(at(1, 2, 3), smooth=True)
+    torch.testing.assert_close(same, images, atol=1e-4, rtol=0)
+    torch.testing.assert_close(below.paths[:, :, 1:4], latents, atol=1e-4, rtol=0)
+    finer = draw(at(0.5, 1, 1.5, 2, 2.5), smooth=True)[0]
+    torch.testing.assert_close(finer[:, :, 1::2], images[:, :, :2], atol=1e-4, rtol=0)
     a, b, c = (latents[:, :, k] for k in range(3))
     start = encode_clips(net, frames[:, 2:3]).expand_as(a)
-    torch.testing.assert_close(finer[:, :, 2], (9 * (a + b) - start - c) / 16, atol=1e-4, rtol=0)
+    decode = ClipBatch.of(net, frames, times, 3).decode
+    between, halfway = (decode(z[:, :, None]) for z in ((9 * (a + b) - start - c) / 16, (a + b) / 2))
+    torch.testing.assert_close(finer[:, :, 2:3], between, atol=1e-4, rtol=0)
+    assert float((halfway - between).abs().max()) > 1e-2  # frames tell a cubic from a straight line
 
 
 def test_parts_share_no_clip_and_settings_are_chosen_apart(autoencoder):
@@ -205,9 +214,9 @@ def test_bad_settings(autoencoder, tmp_path):
     with pytest.raises(ValueError, match="must leave frames to predict"):
         VideoConfig(clips=CLIPS).check_given(6)
     with pytest.raises(ValueError, match=r"holds no config\.json"):
-        video.data(task(tmp_path))
+        video.VideoTask(task(tmp_path)).data()
     with pytest.raises(ValueError, match=r"nowhere is not there.*nsde train collisions-autoencoder"):
-        video.data(task(tmp_path / "nowhere"))
+        video.VideoTask(task(tmp_path / "nowhere")).data()
     with pytest.raises(ValueError, match="frames between are known"):
         VideoConfig(clips=replace(CLIPS, source="films"), variants=(VideoVariant(name="x", rate=2),))
     with pytest.raises(ValueError, match="must exceed the 3 frames that are given"):
