@@ -83,8 +83,8 @@ def test_histories_are_spaced_as_the_model_wants(monkeypatch):
     seen = {}
     model = still(history=3, dt_ref=0.4)
     model.lag = 0.4
-    sample = type(model).sample
-    monkeypatch.setattr(model, "sample", lambda h, t, **k: seen.update(history=h) or sample(model, h, t, **k))
+    draw = type(model).draw
+    monkeypatch.setattr(model, "draw", lambda h, t, **k: seen.update(history=h) or draw(model, h, t, **k))
     data = numbered([20], [0.1 * np.arange(20)])
     made = forecasts(model, data, horizon=0.5, num_paths=1)
     now = made.start[0, 0]

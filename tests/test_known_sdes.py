@@ -178,7 +178,7 @@ def test_every_row_of_the_comparison_can_be_built():
 
 
 def test_a_failing_run_costs_no_other(monkeypatch):
-    def work(label, experiment, run_dir):
+    def work(label, experiment, run_dir, cpu):
         if label == "bad":
             raise FloatingPointError("not finite")
         return label, experiment, {}

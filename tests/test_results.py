@@ -11,6 +11,7 @@ import pytest
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import branching as recipes
 from neuralsde.experiments.recipes import known_sdes as known_recipes
+from neuralsde.formats import current
 from neuralsde.records import from_dict
 
 ROOT = Path(__file__).parent.parent
@@ -36,7 +37,7 @@ def test_rows_are_those_of_the_code_and_complete(values):
         assert [r["seed"] for r in runs] == [0, 1, 2, 3, 4], label
         for run in runs:
             asked = replace(row, train=replace(row.train, seed=run["seed"]))
-            got = from_dict(Experiment, run["experiment"])
+            got = from_dict(Experiment, current(run["experiment"]))
             assert got == asked, f"{label} was run with other settings: make results"
 
 

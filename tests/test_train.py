@@ -189,7 +189,6 @@ def test_data_of_another_shape_is_refused():
         {},
         {"dropout": 0.2},
         {"ema": 0.0},
-        {"stages": ("flow", "diffusion+denoiser")},
         {"precision": "bf16"},
         {"val_fraction": 0.3, "val_every": 3},
     ],
@@ -466,6 +465,6 @@ assert all(module._compiled_call_impl is None for module in compiled.modules())
 
 def test_compiled_layers_learn_the_same():
     """Up to rounding. In a process of its own: the compiler does not see through the type checks of tests."""
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    env = {**os.environ, "PYTHONPATH": str(SCRIPT.parent)}
     done = subprocess.run([sys.executable, "-c", COMPILED], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

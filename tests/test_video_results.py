@@ -7,14 +7,15 @@ from typing import get_args
 
 import pytest
 
-from neuralsde import plots
 from neuralsde.experiments import result_tables
 from neuralsde.experiments.compare import summarise
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import video as recipes
 from neuralsde.experiments.recipes.registry import COMPARISONS
 from neuralsde.experiments.result_tables import TABLES
+from neuralsde.formats import current
 from neuralsde.metrics.power_law import fit_power_law
+from neuralsde.plots import paths as plots
 from neuralsde.records import from_dict
 
 ROOT = Path(__file__).parent.parent
@@ -158,7 +159,7 @@ def test_published_files_say_where_they_came_from(name):
     assert set(values["summary"]) <= {*rows, "autoencoder"}
     for run in values["runs"]:
         assert run["commit"] not in ("", "unknown") and run["hardware"]["cores"]
-        experiment = from_dict(Experiment, run["experiment"])
+        experiment = from_dict(Experiment, current(run["experiment"]))
         assert run["label"] == "autoencoder" or experiment.model == rows[run["label"]].model
         assert all(math.isfinite(v) for v in run["scores"].values() if isinstance(v, float))
     assert TABLES[name](values)

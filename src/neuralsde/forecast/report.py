@@ -218,7 +218,7 @@ def _settings(model: SequenceModel) -> str:
     for name, value in vars(model.config).items():
         default = getattr(usual, name)
         if isinstance(value, type(default)) and isinstance(value, NetConfig | Sampling):
-            changed |= {f"{name}.{k}": v for k, v in vars(value).items() if v != getattr(default, k)}
+            changed |= {f"{name}.{k}": v for k, v in vars(value).items() if v != getattr(default, k, None)}
         elif value != default:
             changed[name] = value
     words = ", ".join(f"{k} = {v}" for k, v in changed.items() if v is not None)

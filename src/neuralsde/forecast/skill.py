@@ -51,7 +51,8 @@ def evaluate_forecasts(
 def negative_log_likelihood(model: SequenceModel, data: Trajectories) -> dict[str, Any] | None:
     """Of each observation given those before, in raw units; None where the model has no likelihood, or none follows another."""
     own = type(model).transition_log_prob is not SequenceModel.transition_log_prob
-    if not own or not getattr(model.config, "diffusion", True):
+    law = getattr(model.config, "law", None)
+    if not own or not getattr(law, "stochastic", True):
         return None
     try:
         path = data.transitions(history=model.config.history, spacing=model.lag).path.cpu()
