@@ -27,7 +27,7 @@ ENV = os.environ | {"OMP_NUM_THREADS": "1"}
 TINY = [
     *("--model.net.width", "8", "--model.net.depth", "1", "--train.steps", "4", "--train.batch-size", "32"),
     *("--log-every", "2", "--no-progress", "--cpu"),
-    *("--task.num-paths", "4", "--task.paths-per-branch", "2"),
+    *("--task.num-paths", "4"),
 ]
 
 
@@ -101,7 +101,7 @@ def test_every_recipe_has_help_and_is_listed(recipe, capsys):
     own = ({"branching": "density", "ou": "system", "pusht": "observation"} | video)[recipe.split("-")[0]]
     for option in (
         "--train.lr",
-        "--model.normalise",
+        "--model.net.width" if recipe.endswith("-autoencoder") else "--model.normalise",
         f"--task.{own}",
         "--resume",
         "--dry-run",
@@ -160,14 +160,15 @@ def test_a_run_leaves_its_record(run_dir):
 
 
 def test_config_repeats_a_run_bitwise(run_dir, tmp_path):
-    call("train", "--config", run_dir / "config.yaml", "--output", tmp_path / "again")
+    quiet = ["--no-progress", "--cpu"]  # of no record
+    call("train", "--config", run_dir / "config.yaml", "--output", tmp_path / "again", *quiet)
     weights = "model/model.safetensors"
     assert (tmp_path / "again" / weights).read_bytes() == (run_dir / weights).read_bytes()
     assert (tmp_path / "again" / "config.yaml").read_bytes() == (run_dir / "config.yaml").read_bytes()
     scores = [json.loads((d / "results.json").read_text())["scores"] for d in (run_dir, tmp_path / "again")]
     kept = [k for k in scores[0] if not k.endswith("_seconds")]
     assert str([scores[0][k] for k in kept]) == str([scores[1][k] for k in kept])
-    call("train", "--config", run_dir / "config.yaml", "--output", tmp_path / "other", "--train.seed", "1")
+    call("train", "--config", run_dir / "config.yaml", "--output", tmp_path / "other", "--train.seed", "1", *quiet)
     assert (tmp_path / "other" / weights).read_bytes() != (run_dir / weights).read_bytes()
 
 

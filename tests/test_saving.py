@@ -31,6 +31,9 @@ PICKLES = "|".join(
     )
 )
 
+SDE = {"kind": "NeuralSDEConfig", "net": {"kind": "MLPConfig", "width": 16, "depth": 1}}
+"""As saved below."""
+
 
 @pytest.fixture
 def saved(tmp_path):
@@ -132,10 +135,13 @@ def test_nothing_of_a_bad_file_is_loaded(saved, tmp_path):
         ({"config": None}, "not from this library"),
         ({"format": 3}, r"has format 3, this version reads 2\. Install a newer neuralsde"),
         ({"format": None}, "has format None"),
-        ({"config": {"kind": "NeuralSDEConfig", "noize": 1.0}}, r"Unknown key `noize` for NeuralSDEConfig\. Did you mean `noise`"),
-        ({"config": {"kind": "NeuralSDEConfig", "net": {"kind": "MLPConfig", "width": 8}}}, r"does not fit its config\.json: .* has shape \(.*\), not \("),
-        ({"config": {"kind": "NeuralSDEConfig", "denoiser": None, "net": {"kind": "MLPConfig", "width": 16, "depth": 1}}}, r"nets\.denoiser\..* is unknown"),
-        ({"config": {"kind": "NeuralSDEConfig", "denoiser": {"alpha": True}}}, r"nets\.alpha\..* is missing"),
+        ({"config": SDE | {"noize": 1.0}}, r"Unknown key `noize` for NeuralSDEConfig\. Did you mean `noise`"),
+        (
+            {"config": SDE | {"net": {"kind": "MLPConfig", "width": 8}}},
+            r"does not fit its config\.json: .* has shape \(.*\), not \(",
+        ),
+        ({"config": SDE | {"denoiser": None}}, r"nets\.denoiser\..* is unknown"),
+        ({"config": SDE | {"denoiser": {"alpha": True}}}, r"nets\.alpha\..* is missing"),
         ({"state_shape": [3]}, r"does not fit its config\.json"),
     ],
 )
