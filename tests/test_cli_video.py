@@ -45,7 +45,7 @@ def frames_of(file):
 def films(tmp_path_factory):
     """Ten frames per second of six scenes, and four files that cannot be used."""
     folder = tmp_path_factory.mktemp("data") / "films"
-    made = clips(range(6), num_frames=14, fps=10.0, size=32, samples=1).frames.permute(0, 1, 3, 4, 2).numpy()
+    made = clips(range(6), num_frames=14, fps=10.0, size=32).frames.permute(0, 1, 3, 4, 2).numpy()
     for k, frames in enumerate(made):
         write_film(folder / f"scene{k}.mp4", frames, rate=10)
     write_film(folder / "short.mp4", made[0][:2], rate=10)
@@ -186,7 +186,7 @@ def test_frame_rates_keep_true_time(films, tmp_path, capsys):
     video = load_video_model(tmp_path / "run")
     assert video.step == pytest.approx(0.2, rel=1e-4)
     clip = video.read(films / "scene2.mp4")  # ten per second: every second frame is given
-    np.testing.assert_array_equal(video.given(clip), clip.frames[[-5, -3, -1]])
+    np.testing.assert_array_equal(video.last_frames(clip), clip.frames[[-5, -3, -1]])
     assert "more than the videos have, 10" in fails(
         capsys, "fit", films, *TINY, "--fps", "30", "--output", tmp_path / "b"
     )
@@ -328,7 +328,7 @@ def test_the_same_seed_gives_the_same_futures_and_others_differ(films, run_dir, 
 
 
 def test_clips_of_other_sizes_rates_and_colours(run_dir, films, tmp_path):
-    big = clips([3], num_frames=31, fps=30.0, size=64, samples=1).frames[0].permute(0, 2, 3, 1).numpy()
+    big = clips([3], num_frames=31, fps=30.0, size=64).frames[0].permute(0, 2, 3, 1).numpy()
     grey = np.repeat(big.mean(-1, keepdims=True).astype(np.uint8), 3, axis=-1)
     for name, frames in (("wide.mp4", np.pad(big, [(0, 0), (0, 0), (20, 21), (0, 0)])), ("grey.avi", grey)):
         codec = {"codec": "libx264"} if name.endswith("mp4") else {"codec": "mpeg4"}
@@ -417,7 +417,7 @@ def test_the_demonstration_draws_futures_and_slow_motion(colour, tmp_path, capsy
 def test_the_truth_beside_the_futures_is_that_of_the_scene():
     """Filmed at four times the rate, the frames of the lower rate are among them; the collision is where it is said to be."""
     scene, hit = demo.collision(0, 0.3, 1.5)
-    made = clips([scene], num_frames=20, fps=10.0, size=16, samples=1)
+    made = clips([scene], num_frames=20, fps=10.0, size=16)
     assert any(abs(contact["time"] - hit) < 1e-9 for contact in made.contacts)
     with pytest.raises(ValueError, match="so many scenes have a collision"):
         demo.collision(1_000, 0.3, 1.5)
@@ -445,7 +445,7 @@ def test_the_shipped_model():
 def test_clevrer_from_its_files_to_a_model(tmp_path, capsys):
     """Films named, sized, timed and split as those of CLEVRER; every fifth frame is used."""
     numbers = [0, 1, 999, 10_000, 15_000]
-    made = clips(range(len(numbers)), num_frames=46, fps=25.6, size=32, samples=1).frames.permute(0, 1, 3, 4, 2).numpy()
+    made = clips(range(len(numbers)), num_frames=46, fps=25.6, size=32).frames.permute(0, 1, 3, 4, 2).numpy()
     for number, frames in zip(numbers, made):
         first = number // 1_000 * 1_000
         file = tmp_path / "clevrer" / f"video_{first:05d}-{first + 1_000:05d}" / f"video_{number:05d}.mp4"
