@@ -15,7 +15,8 @@ import yaml
 from safetensors.torch import load_file
 
 from neuralsde import __version__
-from neuralsde.cli import COMMANDS, main
+from neuralsde.cli import main
+from neuralsde.cli.commands import COMMANDS
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.demos.branching import METHODS
 from neuralsde.experiments.recipes import branching as branching_recipes

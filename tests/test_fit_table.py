@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import neuralsde as nsde
-from neuralsde.cli import COMMANDS
+from neuralsde.cli.commands import COMMANDS
 from neuralsde.cli.options import in_flags
 from neuralsde.data.tables.series import Series
 from neuralsde.sde.config import NeuralSDEConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import neuralsde
-from neuralsde.cli import COMMANDS
+from neuralsde.cli.commands import COMMANDS
 from neuralsde.experiments.recipes.registry import RECIPES
 
 ROOT = Path(__file__).parents[1]
