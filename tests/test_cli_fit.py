@@ -180,7 +180,7 @@ def test_settings_reach_the_model(tmp_path):
     config = load(tmp_path / "run" / "model").config
     assert (config.noise, config.tau, config.history, config.normalise) == (0.1, "uniform", 3, "isotropic")
     assert (config.net.encoder, config.net.width, config.sampler.substeps) == ("gru", 8, 2)
-    report = (tmp_path / "run" / "report.html").read_text()
+    report = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     assert "net.encoder = gru" in report and "sampler.substeps = 2" in report
     moments = ["--law", "Moments(measurement=True)", "--lag", "None", "120", "--holdout", "0"]
     call("fit", file, *NAMES, *TINY, *moments, "--output", tmp_path / "moments")
