@@ -46,7 +46,7 @@ def clips(
 ) -> Clips:
     """The scenes of `seeds`, filmed from `start` on; tensors are on `device`, `num_workers` processes simulate.
 
-    `look` are settings of the config: size, fps, num_frames, min_objects, max_objects, samples.
+    `look` are settings of the config: size, fps, num_frames.
     """
     config = config or CollisionsConfig(**look)
     times = start + np.arange(config.num_frames) / config.fps
