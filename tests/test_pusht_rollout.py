@@ -227,7 +227,10 @@ def test_what_is_asked_is_checked():
             roll_out(Wanderer, seeds, observe_kind="pose")
     with pytest.raises(ValueError, match="must be at least 1"):
         roll_out(Wanderer, [1], observe_kind="pose", num_workers=0)
-    for wrong, match in (({"noise": -1.0}, "`noise` must be >= 0"), ({"seconds": 0.0}, "`seconds` must hold a control step")):
+    for wrong, match in (
+        ({"noise": -1.0}, "`noise` must be >= 0"),
+        ({"seconds": 0.0}, "`seconds` must hold a control step"),
+    ):
         with pytest.raises(ValueError, match=match):
             Conditions(**wrong)
 
