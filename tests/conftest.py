@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+import shape_checks
+
 torch.set_num_threads(1)
+shape_checks.install()
 
 
 @pytest.fixture
