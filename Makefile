@@ -11,10 +11,10 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/nsde demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow" -n 2
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
 test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Whether a move of code kept every number: make same BASE=<commit>
 same: $(VENV)/.installed-dev

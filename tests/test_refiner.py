@@ -33,7 +33,13 @@ def coin_paths(num=200, length=40, seed=0):
     return nsde.Trajectories.from_arrays(rng.choice([-1.0, 1.0], (num, length, 1)).cumsum(1), dt=1.0)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["one net", "three nets"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(True, id="one net"),
+        pytest.param(False, id="three nets", marks=pytest.mark.slow),
+    ],
+)
 def coin(request):
     """A model of the walks, with nets that see steps and not places: these have no end."""
     data = coin_paths()
