@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from neuralsde.data.describe import Description, describe
 from neuralsde.data.tables.read import Table, read_table
-from neuralsde.data.tables.series import Series
+from neuralsde.data.tables.series import FILE, Series
 from neuralsde.data.trajectories import Lag
 from neuralsde.files import writable_folder
 from neuralsde.forecast.futures import forecasts
@@ -105,9 +105,8 @@ def fit_table(
 
     series = _series(table, later)
     if folder is not None:
-        learned.save_pretrained(folder / "model")
-        for place in (folder, folder / "model"):
-            series.save(place)
+        learned.save_pretrained(folder / "model", beside={FILE: to_dict(series)})
+        series.save(folder)
     held_out = None if later is None else _score(learned, known, later, words, folder)
     fitted = FittedTable(learned, series, folder, table=table, description=summary, held_out=held_out)
     if folder is not None:

@@ -20,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from neuralsde.files import read_tensors
 from neuralsde.records import RunError
+from neuralsde.tensors import read_tensors
 
 RECORD = {"step", "train", "model", "data"}  # what state.json must hold
 
