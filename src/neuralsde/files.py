@@ -38,7 +38,7 @@ def writable_folder(path: str | os.PathLike[str]) -> Path:
             pass
     except (OSError, ValueError) as error:  # a path with a zero byte is a ValueError
         why = getattr(error, "strerror", None) or error
-        raise ValueError(f"Cannot write to the folder {str(folder)!r}: {why}. Choose another folder.") from None
+        raise ValueError(f"Cannot write to the folder {folder}: {why}. Choose another folder.") from None
     return folder
 
 
@@ -81,6 +81,34 @@ def _remove_unless_held(file: Path) -> None:
     except OSError:
         pass
     finally:
+        os.close(held)
+
+
+@contextmanager
+def alone(place: Path) -> Iterator[None]:
+    """Have a folder, or a file that need not exist yet, to oneself: a second user is refused.
+
+    The lock is the system's and ends with the process, however that ends. A folder is its own lock; beside a file one lies.
+    """
+    folder = place.is_dir()
+    lock = place if folder else place.with_name(f".{place.name}.lock")
+    while True:
+        held = os.open(lock, os.O_RDONLY | (0 if folder else os.O_CREAT), 0o666)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(held)
+            raise ValueError(f"{place} is in use by another run. Wait until it has ended, or name another.") from None
+        except OSError:  # a disk without locks
+            break
+        if os.fstat(held).st_nlink:
+            break
+        os.close(held)  # its user took it away in between
+    try:
+        yield
+    finally:
+        if not folder:
+            lock.unlink(missing_ok=True)
         os.close(held)
 
 
