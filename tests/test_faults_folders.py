@@ -2,28 +2,38 @@
 
 import itertools
 import json
+import math
 import multiprocessing
 import os
+import re
+import resource
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import hostile
 import numpy as np
 import pytest
 import save_loop
+import yaml
 from distributed_fit import problem
+from safetensors.torch import save
 
 import neuralsde as nsde
 from neuralsde import fit
+from neuralsde.data.tables.series import Series
 from neuralsde.experiments.compare import compare
+from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.experiments.run import run
 from neuralsde.files import alone
 from neuralsde.policy.controller import SDEPolicy
+from neuralsde.records import RunError, load_yaml, save_yaml, to_dict
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import Interrupted
 from neuralsde.training.run_folder import open_run
+from neuralsde.video.model import load_video_model
 
 
 def names(folder):
@@ -183,3 +193,206 @@ def test_two_comparisons_do_not_write_one_file(tmp_path):
     output.write_text("[1]")
     with pytest.raises(ValueError, match=r"results\.json is no results file"):
         compare({}, output, num_seeds=1, num_workers=1)
+
+
+# Broken and hostile files
+
+
+def one_line(call):
+    """The message of what is refused, or None for what is taken; quick, and in one line."""
+    began = time.perf_counter()
+    try:
+        call()
+        message = None
+    except (ValueError, RunError) as error:
+        message = str(error)
+        assert "\n" not in message and len(message) < 1_500
+    assert time.perf_counter() - began < 10
+    return message
+
+
+def fuzz(file, record, load, **which):
+    """Try records with a wrong value; how many were refused, each by a line that names the file, and how many taken."""
+    counts = [0, 0]
+    for path, value, changed in hostile.variants(record, **which):
+        file.write_text(json.dumps(changed))
+        message = one_line(load)
+        counts[message is None] += 1
+        assert message is None or str(file.parent) in message, (path, value, message)
+    file.write_text(json.dumps(record))
+    load()
+    return counts
+
+
+def saved_records(folder):
+    """The records of everything that is saved: a file, and what reads it."""
+    for kind in ("policy", "video"):
+        save_loop.save(save_loop.MAKE[kind]("a"), folder / kind)
+    named = {"file": "a.csv", "id": None, "time": "t", "columns": ("x", "y"), "context": ()}
+    series = Series(**named, time_unit="s", time_kind="numbers", time_last=1.0)
+    problem()[0].save_pretrained(folder / "run" / "model", beside={"series.json": to_dict(series)})
+    save_yaml(RECIPES["pusht"](), folder / "config.yaml")
+    return {
+        "model": (folder / "policy" / "config.json", lambda: nsde.load(folder / "policy")),
+        "policy": (folder / "policy" / "policy.json", lambda: SDEPolicy.from_pretrained(folder / "policy")),
+        "video": (folder / "video" / "video.json", lambda: load_video_model(folder / "video")),
+        "series": (folder / "run" / "model" / "series.json", lambda: Series.load(folder / "run")),
+        "experiment": (folder / "config.yaml", lambda: load_yaml(Experiment, folder / "config.yaml")),
+    }
+
+
+@pytest.mark.parametrize(("every", "first"), [(41, 3), pytest.param(1, 0, marks=pytest.mark.slow)])
+def test_a_wrong_value_in_any_record_is_refused_in_one_line(every, first, tmp_path):
+    before, num = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0
+    for name, (file, load) in saved_records(tmp_path).items():
+        record = yaml.safe_load(file.read_text())
+        refused, taken = fuzz(file, record, load, every=every, first=first)
+        assert refused > taken, name
+        num += refused + taken
+    assert num > 3_000 // every
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # a gibibyte, in KiB
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"net": {"kind": "MLPConfig", "width": 100_000, "depth": 1}}, r"has shape \(16,\), not \(100000,\)"),
+        ({"net": {"kind": "MLPConfig", "width": 16, "depth": 10**6}}, r"asks for far more than the \d+ tensors there"),
+        ({"history": 10**9}, "does not fit its config"),
+        ({"history": 10**30}, "describes no model|does not fit"),
+    ],
+)
+def test_sizes_are_compared_before_memory_is_taken(change, message, tmp_path):
+    file = problem()[0].save_pretrained(tmp_path) / "config.json"
+    record = json.loads(file.read_text())
+    record["config"] |= change
+    file.write_text(json.dumps(record))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = one_line(lambda: nsde.load(tmp_path))
+    assert found is not None and re.search(message, found)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**18
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("nets.flow.outward.weight", math.nan, r"not finite: nets\.flow\.outward\.weight\[0, 0\] is nan"),
+        ("scale.mean", math.inf, r"not finite: scale\.mean\[0\] is inf"),
+        ("scale.std", 0.0, r"`scale\.std` must be positive\. Got 0 in model\.safetensors"),
+        ("scale.dt_ref", 0.0, r"`scale\.dt_ref` must be positive\. Got 0"),
+        ("scale.dt_ref", -1.0, r"`scale\.dt_ref` must be positive\. Got -1"),
+        ("scale.dt_ref", 7.0, r"`dt_ref` must be that of model\.safetensors, 7\. Got 0\.1"),
+        ("scale.low", 1e6, r"`scale\.low` must not exceed `scale\.high`"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_not_loaded(name, value, message, tmp_path):
+    model = problem()[0]
+    file = model.save_pretrained(tmp_path) / "model.safetensors"
+    tensors = model.state_dict()
+    tensors[name] = tensors[name].clone().contiguous()
+    tensors[name].flatten()[0] = value
+    file.write_bytes(save(tensors))
+    found = one_line(lambda: nsde.load(tmp_path))
+    assert found is not None and re.search(message, found) and str(tmp_path) in found
+
+
+@pytest.mark.parametrize("value", [0, -1, "nan", math.nan, math.inf, [1]])
+def test_a_reference_step_that_is_none_is_not_loaded(value, tmp_path):
+    file = problem()[0].save_pretrained(tmp_path) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"dt_ref": value}))
+    assert "`dt_ref`" in (one_line(lambda: nsde.load(tmp_path)) or "")
+
+
+def test_a_model_that_is_not_finite_is_not_saved_over_a_good_one(tmp_path):
+    model = problem()[0]
+    model.save_pretrained(tmp_path)
+    next(model.parameters()).data[0] = math.nan
+    with pytest.raises(ValueError, match=r"not finite is not saved: nets\..*is nan"):
+        model.save_pretrained(tmp_path)
+    nsde.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"limits": [[math.nan, -1], [1, 1]]}, r"`limits` must be finite\. Got \[nan, -1\.0\]"),
+        ({"limits": [[1, 1], [-1, -1]]}, r"`limits` must be the lowest and the highest action\. Got .*entry \[0, 1\]"),
+        ({"limits": [[1], [2]]}, r"`limits` must hold 2 number"),
+        ({"default_action": [math.nan, 0]}, r"`default_action` must be finite"),
+        ({"levels": {"7": [1.0]}}, r"`levels` must name entries from 0 to 1\. Got \[7\]"),
+        ({"levels": {"0": [math.nan]}}, r"`levels` must be finite"),
+        ({"levels": {"0": []}}, r"`levels` must hold one or more"),
+    ],
+)
+def test_limits_that_are_none_are_not_loaded(change, message, tmp_path):
+    file = save_loop.a_policy("a").save_pretrained(tmp_path) / "policy.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    found = one_line(lambda: SDEPolicy.from_pretrained(tmp_path))
+    assert found is not None and re.search(message, found) and "policy.json cannot be used" in found
+    record = json.loads(file.read_text()) | {"limits": [[-math.inf] * 2, [math.inf] * 2], "levels": {}}
+    file.write_text(json.dumps(record | {"default_action": [0, 0]}))
+    SDEPolicy.from_pretrained(tmp_path)  # no limit is one
+
+
+def replace_by(file, what):
+    file.unlink()
+    if what == "fifo":
+        os.mkfifo(file)
+    elif what == "folder":
+        file.mkdir()
+    elif what == "huge":
+        with file.open("wb") as data:
+            data.truncate(2**40)
+    elif what == "deep":
+        file.write_text("[" * 10**6 + "]" * 10**6)
+    elif what == "less deep":
+        file.write_text('{"a":' * 500 + "1" + "}" * 500)
+    else:
+        file.symlink_to(what)
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "fifo", "folder", "huge", "deep", "less deep", "/nowhere"])
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "policy.json"])
+def test_what_is_no_file_of_a_model_is_refused(name, what, tmp_path):
+    save_loop.a_policy("a").save_pretrained(tmp_path)
+    replace_by(tmp_path / name, what)
+    found = one_line(lambda: SDEPolicy.from_pretrained(tmp_path))
+    if what == "/nowhere" and name != "model.safetensors":
+        assert found is None  # the tensors hold a copy
+    else:
+        assert found is not None and name in found
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "fifo", "folder", "huge", "deep", "less deep", "/nowhere"])
+def test_what_is_no_config_file_is_refused(what, tmp_path):
+    (tmp_path / "config.yaml").touch()
+    replace_by(tmp_path / "config.yaml", what)
+    assert "config.yaml" in (one_line(lambda: load_yaml(Experiment, tmp_path / "config.yaml")) or "")
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in itertools.pairwise("abcdefghi")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BOMB, "holds too much"),
+        ("name: &a [*a]", "holds too much|not valid YAML"),
+        ("x: " + "[" * 10**5, "not valid YAML"),
+        ("? {a: 1}\n: 2", "not valid YAML|cannot be used"),
+        ("x: 2024-99-99", "not valid YAML|cannot be used"),
+        ("a: 1\n" * 10**5, r"At most [\d,]+ are read"),
+        ("\0", "not valid YAML"),
+    ],
+)
+def test_yaml_that_is_a_trap_is_refused(text, message, tmp_path):
+    (tmp_path / "config.yaml").write_text(text)
+    found = one_line(lambda: load_yaml(Experiment, tmp_path / "config.yaml"))
+    assert found is not None and re.search(message, found)
+
+
+@pytest.mark.parametrize("name", ["../../x", "/x", "..", "", ".", "a/b", "a\\b", "a\0b"])
+def test_the_name_of_an_experiment_leads_nowhere_else(name):
+    assert "`name` must be a name" in (one_line(lambda: replace(RECIPES["branching"](), name=name)) or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import math
 import re
 import types
 import typing
@@ -144,7 +145,7 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
         with suppress(ValueError, OverflowError):  # YAML reads 1e-3, without a point, as text
             values = float(values)
     check(type(values) is cls, f"`{where}` must be of type {getattr(cls, '__name__', cls)}. Got {shown(values)}.")
-    check(values == values, f"`{where}` must be a number. Got {values}.")
+    check(cls is not float or math.isfinite(values), f"`{where}` must be finite. Got {values}.")
     return values
 
 

@@ -32,7 +32,7 @@ from neuralsde.solvers.noise import Noise
 RECORD = "policy.json"
 FIELDS: dict[str, Any] = {
     "config": PolicyConfig,
-    "limits": tuple[tuple[float, ...], ...],
+    "limits": None,  # two lists of numbers; they may be infinite
     "default_action": tuple[float, ...],
     "levels": None,  # lists of numbers, by entry
     "observation": str,
@@ -344,15 +344,17 @@ def _read_record(record: Any) -> dict[str, Any]:
     levels = record["levels"]
     named = isinstance(levels, dict) and all(str(k).isdecimal() for k in levels)
     check(named, f"`levels` must hold values by entry. Got {shown(levels)}.")
-    found = {name: from_dict(hint, record[name], name) for name, hint in FIELDS.items() if name != "levels"}
-    check(len(found["limits"]) == 2, f"`limits` must be two actions. Got {shown(found['limits'])}.")
-    return found | {"levels": {int(k): from_dict(tuple[float, ...], v, "levels") for k, v in levels.items()}}
+    limits = record["limits"]
+    check(isinstance(limits, list) and len(limits) == 2, f"`limits` must be two actions. Got {shown(limits)}.")
+    found = {name: from_dict(hint, record[name], name) for name, hint in FIELDS.items() if hint is not None}
+    values = {int(k): from_dict(tuple[float, ...], v, "levels") for k, v in levels.items()}
+    return found | {"limits": tuple(limits), "levels": values}
 
 
 def _numbers(name: str, values: Any, num: int | None = None) -> np.ndarray:
     """One number for each of `num` entries, or as many as there are."""
     try:
-        found = np.asarray(values, np.float32)
+        found = np.asarray(values, np.float64).astype(np.float32)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"`{name}` must hold numbers. Got {shown(values)}.") from None
     whole = found.ndim == 1 and len(found) == (num or len(found)) > 0

@@ -28,7 +28,7 @@ from neuralsde.files import read_document
 from neuralsde.models.build import load
 from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import check, shown
+from neuralsde.records import check, from_dict, shown
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.clips import NEAR, Clip
 from neuralsde.video.files import write_video
@@ -232,7 +232,7 @@ def save_video_model(
     new, old = AUTOENCODERS
     with suppress(ValueError):  # what cannot be read now is not lost either
         before = read_document(place, RECORD)
-        new, old = (old, new) if before is not None and _autoencoder_of(before) == new else (new, old)
+        new, old = (old, new) if before is not None and _autoencoder_of(before, place) == new else (new, old)
     autoencoder.save_pretrained(place / new, half=half)
     record = {
         "format": FORMAT,
@@ -252,9 +252,9 @@ def load_video_model(folder: str | os.PathLike[str]) -> VideoModel:
     if place is None:
         raise ValueError(f"{folder} holds no model of videos: there is no {RECORD}. Give the run folder of `nsde fit`.")
     record = _read_record(place / RECORD)
-    model, autoencoder = load(place), load_autoencoder(place / _autoencoder_of(record))
+    model, autoencoder = load(place), load_autoencoder(place / _autoencoder_of(record, place))
     try:
-        settings = FrameSettings.from_dict(record["frames"])
+        settings = from_dict(FrameSettings, record["frames"], "frames")
         whole = VideoModel(model.to(device()).eval(), autoencoder.to(device()), settings)
         differs = not abs(record["fps"] * whole.step - 1) <= 1e-3 or record["context"] != whole.context
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
@@ -276,7 +276,7 @@ def autoencoder_folder(folder: str | os.PathLike[str]) -> Path:
     """Where the autoencoder lies in such a folder."""
     place, whole = Path(folder), video_folder(folder)
     if whole is not None:
-        return whole / _autoencoder_of(read_document(whole, RECORD))
+        return whole / _autoencoder_of(read_document(whole, RECORD), whole)
     inner = [place / "autoencoder" / "model", place / "autoencoder", place / "model"]
     return next((where for where in inner if (where / "config.json").is_file()), place)
 
@@ -294,10 +294,10 @@ def _read_record(file: Path) -> dict[str, Any]:
     return record
 
 
-def _autoencoder_of(record: Any) -> str:
+def _autoencoder_of(record: Any, folder: Path) -> str:
     """The folder of the autoencoder, which no record places elsewhere."""
     name = record.get("autoencoder", AUTOENCODERS[0]) if isinstance(record, dict) else AUTOENCODERS[0]
-    check(name in AUTOENCODERS, f"`autoencoder` of {RECORD} must be one of {AUTOENCODERS}. Got {shown(name)}.")
+    check(name in AUTOENCODERS, f"`autoencoder` in {folder / RECORD} must be one of {AUTOENCODERS}. Got {shown(name)}.")
     return str(name)
 
 
