@@ -27,7 +27,7 @@ from neuralsde.experiments.compare import compare
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.experiments.run import run
-from neuralsde.files import alone
+from neuralsde.files import alone, replacing
 from neuralsde.policy.controller import SDEPolicy
 from neuralsde.records import RunError, load_yaml, save_yaml, to_dict
 from neuralsde.training.config import TrainConfig
@@ -396,3 +396,17 @@ def test_yaml_that_is_a_trap_is_refused(text, message, tmp_path):
 @pytest.mark.parametrize("name", ["../../x", "/x", "..", "", ".", "a/b", "a\\b", "a\0b"])
 def test_the_name_of_an_experiment_leads_nowhere_else(name):
     assert "`name` must be a name" in (one_line(lambda: replace(RECIPES["branching"](), name=name)) or "")
+
+
+def test_the_next_writer_removes_what_a_dead_writer_left(tmp_path):
+    (tmp_path / ".0badcafe-config.json.new").write_text("half")
+    with replacing(tmp_path / "config.json") as new:
+        new.write_text("one")
+        with replacing(tmp_path / "config.json") as other:  # beside a writer that lives
+            other.write_text("two")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("config.json", "one")]
+
+
+def test_disks_without_nameless_files_are_written_to_as_well(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "O_TMPFILE")
+    test_the_next_writer_removes_what_a_dead_writer_left(tmp_path)

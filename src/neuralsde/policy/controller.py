@@ -354,7 +354,8 @@ def _read_record(record: Any) -> dict[str, Any]:
 def _numbers(name: str, values: Any, num: int | None = None) -> np.ndarray:
     """One number for each of `num` entries, or as many as there are."""
     try:
-        found = np.asarray(values, np.float64).astype(np.float32)
+        with np.errstate(over="ignore"):
+            found = np.asarray(values, np.float64).astype(np.float32)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"`{name}` must hold numbers. Got {shown(values)}.") from None
     whole = found.ndim == 1 and len(found) == (num or len(found)) > 0
