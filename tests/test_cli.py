@@ -209,9 +209,9 @@ def fails(capsys, *arguments, code=2):
 def test_a_folder_with_a_run_needs_resume(run_dir, capsys):
     before = (run_dir / "config.yaml").read_bytes()
     text = fails(capsys, "train", "branching", *TINY, "--output", run_dir)
-    assert "already holds a run. Pass --resume to go on with it, or another --output" in text
+    assert "already holds a run. Give `--resume` to go on with it, or another folder." in text
     text = fails(capsys, "train", "branching", *TINY, "--output", run_dir, "--resume", "--train.lr", "0.5")
-    assert "with another `lr`" in text
+    assert "with another `--train.lr`" in text
     text = fails(capsys, "train", "branching", *TINY, "--output", run_dir, "--resume", "--model.tau", "start")
     assert "with another `tau`" in text
     assert (run_dir / "config.yaml").read_bytes() == before  # a refused command changes nothing

@@ -209,7 +209,7 @@ def test_steps_grow_with_the_data(tmp_path):
 def test_resume_goes_on_and_a_second_run_is_refused(run_dir, capsys):
     table = run_dir.parent / "pumps.csv"
     job = ["fit", table, *NAMES, "--time-unit", "min", *TINY, "--output", run_dir]
-    assert "already holds a run. Give `--resume`" in fails(capsys, *job)
+    assert "already holds a run. Give `--resume` to go on with it, or another folder." in fails(capsys, *job)
     before = (run_dir / "model" / "model.safetensors").read_bytes()
     call(*job, "--resume")
     assert (run_dir / "model" / "model.safetensors").read_bytes() == before

@@ -99,7 +99,9 @@ def test_python_does_the_same_in_one_call(films, run_dir, tmp_path):
     assert found.scores == json.loads((run_dir / "results.json").read_text())["scores"]
     assert found.report.is_file() and found.summary in found.report.read_text() and len(said) == 4
     assert found.model.futures(found.model.read(films / "scene1.mp4"), num_frames=2).frames.shape[1] == 2
-    with pytest.raises(ValueError, match=r"already holds a run. Go on with it \(`resume`\), or name another `output`"):
+    with pytest.raises(
+        ValueError, match=r"already holds a run\. Give `resume=True` to go on with it, or another folder"
+    ):
         fit_videos(films, output=tmp_path / "run", settings=settings)
     with pytest.raises(ValueError, match=r"`train.lr`: for videos this is chosen"):
         fit_videos(films, output=tmp_path / "b", train=TrainConfig(lr=0.1))

@@ -127,7 +127,7 @@ def test_files(tmp_path):
     with pytest.raises(ValueError, match="is not valid YAML"):
         load_yaml(Experiment, file)
     file.write_bytes(b"\x80\x04\xff\xfe")
-    with pytest.raises(ValueError, match="is not valid YAML"):
+    with pytest.raises(ValueError, match="is not text in UTF-8"):
         load_yaml(Experiment, file)
 
 

@@ -96,7 +96,7 @@ def test_mistakes_are_told_in_the_words_of_python(here, tmp_path):
     mistakes = {
         r"`holdout` is a share": lambda: nsde.fit_table(file, holdout=1.0),
         r"`steps` must be at least 1": lambda: nsde.fit_table(file, steps=0),
-        r"`resume=True` needs `output`": lambda: nsde.fit_table(file, resume=True),
+        r"`resume=True` needs the folder": lambda: nsde.fit_table(file, resume=True),
         r"Give `resume=True` to go on": lambda: nsde.fit_table(file, output=run),
         r"`encoder` needs a history. .* `history=16`": lambda: nsde.fit_table(file, encoder="gru", **READING),
         r"read already. Leave out id": lambda: nsde.fit_table(nsde.read_table(file), id="who"),

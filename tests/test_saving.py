@@ -152,15 +152,23 @@ def test_a_record_that_does_not_fit_is_refused(saved, change, message):
         load(saved)
 
 
+def without_copies(folder):
+    """A folder as earlier versions wrote it."""
+    file = folder / "model.safetensors"
+    save_file(parse(file.read_bytes()), file)
+
+
 def test_a_record_that_cannot_be_read_is_refused(saved, tmp_path):
-    for content in (b"{", b"\xff\xfe"):
+    for content, message in ((b"{", "not valid JSON"), (b"\xff\xfe", "not text in UTF-8")):
         (saved / "config.json").write_bytes(content)
-        with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
+        with pytest.raises(ValueError, match=rf"config\.json is {message}"):
             load(saved)
+    without_copies(saved)
     (saved / "config.json").write_text("[1]")
     with pytest.raises(ValueError, match="not from this library"):
         load(saved)
     (saved / "config.json").unlink()
+    (saved / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"holds no config\.json\. Pass a folder written by save_pretrained"):
         load(saved)
     with pytest.raises(ValueError, match=r"holds no config\.json"):
@@ -168,6 +176,7 @@ def test_a_record_that_cannot_be_read_is_refused(saved, tmp_path):
 
 
 def test_a_record_that_lacks_parts_is_refused(saved):
+    without_copies(saved)
     (saved / "config.json").write_text(json.dumps({"kind": "NeuralSDE", "format": 1}))
     with pytest.raises(ValueError, match=r"config\.json lacks config"):
         load(saved)

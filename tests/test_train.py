@@ -260,9 +260,11 @@ def test_a_finished_run_resumes_to_itself(tmp_path):
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     fit(*problem(), run_dir=tmp_path, steps=3, **QUIET)
-    with pytest.raises(ValueError, match=r"already holds a run\. Pass resume=True"):
+    with pytest.raises(
+        ValueError, match=r"already holds a run\. Give `resume=True` to go on with it, or another folder"
+    ):
         fit(*problem(), run_dir=tmp_path, steps=3, **QUIET)
-    with pytest.raises(ValueError, match="`resume=True` needs the `run_dir`"):
+    with pytest.raises(ValueError, match="`resume=True` needs the folder of the run"):
         fit(*problem(), steps=3, resume=True, **QUIET)
 
 

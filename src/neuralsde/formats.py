@@ -58,6 +58,8 @@ def current(record: Any, kind: str = "") -> Any:
     if not isinstance(record, Mapping):
         return record
     kind = record.get("kind", kind)
+    if not isinstance(kind, str):
+        raise ValueError(f"`kind` must be the name of a class. Got {kind!r:.80}.")
     values = {name: current(value, _kind_of(name, kind)) for name, value in record.items()}
     for name in DROPPED.get(kind, ()):
         values.pop(name, None)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import math
 import re
 import types
 import typing
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
+from neuralsde.files import check_size, read_text, replacing
 from neuralsde.formats import current
 
 T = TypeVar("T")
+
+
+MAX_YAML = 2**18  # bytes of a YAML file that is read: it is slow to parse
+MAX_SHOWN = 200
 
 
 class RunError(RuntimeError):
@@ -27,6 +34,12 @@ def check(condition: bool, message: str) -> None:
     """Refuse settings with `message` unless `condition` holds."""
     if not condition:
         raise ValueError(re.sub(r"\bself\.", "", message))  # f"{self.width=}" names the field as its user does
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: what is long is cut."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def check_choices(config: Any) -> None:
@@ -113,7 +126,7 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
     if get_origin(cls) in (Union, types.UnionType):
         return _from_union(cls, values, where)
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
-        check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {values!r}.")
+        check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {shown(values)}.")
         cls = _kind(cls, values, where)
         values = {k: v for k, v in values.items() if k != "kind"}
         hints = typing.get_type_hints(cls)
@@ -123,17 +136,16 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
         prefix = f"{where}." if where else ""
         return cls(**{k: from_dict(hints[k], v, prefix + k) for k, v in values.items()})
     if get_origin(cls) is tuple:
-        check(isinstance(values, (list, tuple)), f"`{where}` must be a list. Got {values!r}.")
+        check(isinstance(values, (list, tuple)), f"`{where}` must be a list. Got {shown(values)}.")
         return tuple(from_dict(get_args(cls)[0], v, where) for v in values)  # type: ignore[return-value]
     if get_origin(cls) is Literal:
-        check(values in get_args(cls), f"`{where}` must be one of {list(get_args(cls))}. Got {values!r}.")
+        check(values in get_args(cls), f"`{where}` must be one of {list(get_args(cls))}. Got {shown(values)}.")
         return values
     if cls is float and isinstance(values, (int, str)) and not isinstance(values, bool):
-        try:  # YAML reads 1e-3, without a point, as text
-            return float(values)  # type: ignore[return-value]
-        except ValueError:
-            pass
-    check(type(values) is cls, f"`{where}` must be of type {getattr(cls, '__name__', cls)}. Got {values!r}.")
+        with suppress(ValueError, OverflowError):  # YAML reads 1e-3, without a point, as text
+            values = float(values)
+    check(type(values) is cls, f"`{where}` must be of type {getattr(cls, '__name__', cls)}. Got {shown(values)}.")
+    check(cls is not float or math.isfinite(values), f"`{where}` must be finite. Got {values}.")
     return values
 
 
@@ -147,8 +159,10 @@ def _kind(cls: Any, values: dict[str, Any], where: str) -> Any:
         check(cls in kinds.values() and (not real or bool(cls.builds)), f"`{where}` lacks its `kind`, one of {real}.")
         return cls
     kind = values["kind"]
-    known = f"must be one of {sorted(kinds)}. Got {kind!r}. Import the module that defines it first, if it is yours."
-    check(kind in kinds, f"`{where}{'.' if where else ''}kind` {known}")
+    known = (
+        f"must be one of {sorted(kinds)}. Got {shown(kind)}. Import the module that defines it first, if it is yours."
+    )
+    check(isinstance(kind, str) and kind in kinds, f"`{where}{'.' if where else ''}kind` {known}")
     return kinds[kind]
 
 
@@ -162,7 +176,8 @@ def _from_union(cls: Any, values: Any, where: str) -> Any:
         kinds: dict[Any, Any] = {o.__name__: o for o in options if isinstance(o, type) and dataclasses.is_dataclass(o)}
         if len(kinds) > 1:
             kind = values.get("kind", next(iter(kinds)))  # records from before there was a choice mean the first
-            check(kind in kinds, f"`{where}.kind` must be one of {sorted(kinds)}. Got {kind!r}.")
+            known = isinstance(kind, str) and kind in kinds
+            check(known, f"`{where}.kind` must be one of {sorted(kinds)}. Got {shown(kind)}.")
             return from_dict(kinds[kind], values, where)
     if values is None and type(None) in options:
         return None
@@ -173,21 +188,26 @@ def _from_union(cls: Any, values: Any, where: str) -> Any:
             return from_dict(option, values, where)
         except ValueError:
             continue
-    shown = ", ".join(str(getattr(o, "__name__", o)) for o in options)
-    raise ValueError(f"`{where}` must be one of the types {shown}. Got {values!r}.")
+    types_ = ", ".join(str(getattr(o, "__name__", o)) for o in options)
+    raise ValueError(f"`{where}` must be one of the types {types_}. Got {shown(values)}.")
 
 
 def save_yaml(config: Any, path: Path) -> None:
     """Write the record of `config`."""
-    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False), encoding="utf-8")
+    with replacing(path) as new:
+        new.write_text(yaml.safe_dump(to_dict(config), sort_keys=False), encoding="utf-8")
 
 
 def load_yaml(cls: type[T], path: Path) -> T:
     """Read the record written by `save_yaml`, by an earlier version too."""
+    check(Path(path).exists(), f"There is no config file {path}. A run folder holds one as config.yaml.")
+    text = read_text(Path(path), MAX_YAML)
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"There is no config file {path}. A run folder holds one as config.yaml.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid YAML: {error}.") from None
-    return from_dict(cls, current(values))
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates that are none are a ValueError
+        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
+    check_size(values, Path(path))
+    try:
+        return from_dict(cls, current(values))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be used: {error}") from None

@@ -150,7 +150,10 @@ def dispatch(arguments: list[str]) -> None:
     """Run a command; what a user can mend is raised in the words of its flags."""
     name, *rest = arguments
     if name == "train":
-        _train(rest)
+        try:
+            _train(rest)
+        except (ValueError, OSError, RunError) as error:
+            raise RunError(in_flags(str(error), Train)) from None
         return
     check(name in COMMANDS, f"There is no command {name!r}. Commands: {', '.join([*COMMANDS, 'train'])}.")
     command = COMMANDS[name]

@@ -136,7 +136,7 @@ def _write(data: Demonstrations, file: Path) -> None:
     arrays = {"action": data.actions, **data.observations, "episode_ends": data.lengths.cumsum()}
     if not np.array_equal(data.times, np.concatenate([np.arange(n) for n in data.lengths])):
         arrays["timestamp"] = data.times
-    with replacing(file) as new:
+    with replacing(file) as place, place.open("wb") as new:
         np.savez_compressed(new, **arrays)  # type: ignore[arg-type]
 
 

@@ -6,7 +6,6 @@ and runs that it already holds are not repeated, so a comparison can be filled b
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import statistics
@@ -20,10 +19,10 @@ from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import rows_of
 from neuralsde.experiments.result_tables import TABLES
 from neuralsde.experiments.run import run
-from neuralsde.files import writable_folder
+from neuralsde.files import alone, read_json, writable_folder
 from neuralsde.formats import current
 from neuralsde.metrics.forecast import student_t
-from neuralsde.records import from_dict, to_dict, with_settings
+from neuralsde.records import check, from_dict, to_dict, with_settings
 from neuralsde.training.config import RunOptions
 from neuralsde.training.run_folder import provenance, write_results
 
@@ -69,7 +68,20 @@ def compare(
     not record them.
     """
     writable_folder(output.parent)
-    runs: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["runs"] if output.exists() else []
+    with alone(output):
+        return _compare(rows, output, num_seeds, num_workers, cpu, fresh, local or {})
+
+
+def _compare(
+    rows: Mapping[str, Experiment],
+    output: Path,
+    num_seeds: int,
+    num_workers: int,
+    cpu: bool,
+    fresh: bool,
+    local: Mapping[str, Any],
+) -> dict[str, Any]:
+    runs = _runs_in(output) if output.exists() else []
     order = list(dict.fromkeys([*(r["label"] for r in runs), *rows]))  # rows of the file that are not asked for stay
     asked: dict[tuple[str, int], Experiment] = {}
     for seed in range(num_seeds):
@@ -80,7 +92,7 @@ def compare(
                 asked[label, seed] = experiment
     runs = [r for r in runs if (r["label"], r["seed"]) not in asked]
     source = provenance()
-    jobs = [(label, _with_task(experiment, local or {}), None) for (label, _), experiment in asked.items()]
+    jobs = [(label, _with_task(experiment, local), None) for (label, _), experiment in asked.items()]
     for k, (label, ran, scores) in enumerate(run_all(jobs, num_workers, cpu=cpu), 1):
         seed = ran.train.seed
         print(f"[{k}/{len(jobs)}] {label}, seed {seed}: {scores['train_seconds']:.0f} s", flush=True)
@@ -89,6 +101,16 @@ def compare(
         runs.sort(key=lambda r: (order.index(r["label"]), r["seed"]))
         write_results(output, _summary(runs, order))
     return _summary(runs, order)
+
+
+def _runs_in(file: Path) -> list[dict[str, Any]]:
+    """The runs that a results file holds."""
+    values = read_json(file)
+    runs = values.get("runs") if isinstance(values, dict) else None
+    keys = {"label", "seed", "experiment", "scores"}
+    whole = isinstance(runs, list) and all(isinstance(run_, dict) and run_.keys() >= keys for run_ in runs)
+    check(whole, f"{file} is no results file of `nsde compare`. Move it away, or name another `output`.")
+    return list(runs or [])
 
 
 def compare_methods(
@@ -108,7 +130,7 @@ def compare_methods(
     values = compare(rows, output, **options)
     times = output.with_name(f"{output.stem}_latency.json")  # of benchmarks/pusht_latency.py
     if times.is_file():
-        values["latency"] = json.loads(times.read_text(encoding="utf-8"))
+        values["latency"] = read_json(times)
     return TABLES[task](values)
 
 

@@ -153,5 +153,7 @@ class Experiment:
     """The training."""
 
     def __post_init__(self) -> None:
+        plain = self.name.strip(".") != "" and not set(self.name) & set("/\\\0")
+        check(plain, f"`name` must be a name, of which a folder can be made. Got {self.name!r}.")
         if isinstance(self.task, VideoConfig):
             self.task.check_given(self.model.history)

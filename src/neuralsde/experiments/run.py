@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neuralsde.experiments.config import Experiment
-from neuralsde.experiments.task import task_for
-from neuralsde.files import writable_folder
+from neuralsde.experiments.task import Task, task_for
 from neuralsde.models.build import build, load
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.records import load_yaml, save_yaml, to_dict, with_settings
 from neuralsde.training.config import RunOptions
 from neuralsde.training.fit import fit
-from neuralsde.training.run_folder import provenance, write_results
+from neuralsde.training.run_folder import RunFolder, check_run, holds_run, open_run, provenance, write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,19 +42,24 @@ def run(
 ) -> Outcome:
     """Train and score one experiment; with `run_dir`, leave config.yaml, metrics, checkpoints, the model and results.json."""
     task = task_for(experiment.task)
+    check_run(run_dir, resume=resume)
     if experiment.model.history != 1 and not task.starts_from_history:
         raise ValueError(f"This task starts from one state: `history` must be 1. Got {experiment.model.history}.")
-    folder = None if run_dir is None else writable_folder(run_dir)
-    if folder is not None:
-        if not resume and (folder / "checkpoints").exists():
-            raise ValueError(f"{folder} already holds a run. Pass --resume to go on with it, or another --output.")
-        if not (folder / "checkpoints").exists():  # a resumed run keeps its record: fit may yet refuse the changes
-            save_yaml(experiment, folder / "config.yaml")
+    with open_run(run_dir, resume=resume) as opened:
+        return _run(experiment, task, opened, resume, options)
+
+
+def _run(
+    experiment: Experiment, task: Task[Any], run_dir: RunFolder | None, resume: bool, options: RunOptions | None
+) -> Outcome:
+    folder = None if run_dir is None else run_dir.path
+    if folder is not None and not holds_run(folder):  # a resumed run keeps its record: fit may yet refuse the changes
+        save_yaml(experiment, folder / "config.yaml")
     data = task.data(experiment.train.seed)
     pairs = data.transitions(lag=experiment.task.lag, history=experiment.model.history)
     model = build(experiment.model, pairs, seed=experiment.train.seed)
     began = time.perf_counter()
-    fit(model, data, config=experiment.train, options=options, run_dir=folder, resume=resume)
+    fit(model, data, config=experiment.train, options=options, run_dir=run_dir, resume=resume)
     seconds = time.perf_counter() - began
     model = task.finish(model, data)
     if folder is not None:

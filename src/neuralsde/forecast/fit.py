@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from neuralsde.data.describe import Description, describe
 from neuralsde.data.tables.read import Table, read_table
-from neuralsde.data.tables.series import Series
+from neuralsde.data.tables.series import FILE, Series
 from neuralsde.data.trajectories import Lag
-from neuralsde.files import writable_folder
+from neuralsde.files import replacing
 from neuralsde.forecast.futures import forecasts
 from neuralsde.forecast.references import brownian_nll
 from neuralsde.forecast.report import HeldOut, fit_report, save_figures, score_table
@@ -28,7 +28,7 @@ from neuralsde.sde.config import Euler, Moments, NeuralSDEConfig
 from neuralsde.sde.laws.moments import MAX_DIMENSIONS
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
-from neuralsde.training.run_folder import provenance, write_results
+from neuralsde.training.run_folder import check_run, open_run, provenance, write_results
 
 MODEL = NeuralSDEConfig(law=Moments())  # the default model of a table: tables have wide and uneven gaps
 PASSES, MIN_STEPS = 100, 200
@@ -99,34 +99,23 @@ def fit_table(
     config = training_settings(known, train, steps)
     options = options or RunOptions()
     options = dataclasses.replace(options, val_every=min(options.val_every, max(50, config.steps // 10)))
-    folder = None if folder is None else writable_folder(folder)
     val = None if later is None else later.data
-    fit(learned, known.data, val=val, config=config, options=options, run_dir=folder, resume=resume)
-
-    series = _series(table, later)
-    if folder is not None:
-        learned.save_pretrained(folder / "model")
-        for place in (folder, folder / "model"):
-            series.save(place)
-    held_out = None if later is None else _score(learned, known, later, words, folder)
-    fitted = FittedTable(learned, series, folder, table=table, description=summary, held_out=held_out)
-    if folder is not None:
-        (folder / "report.md").write_text(fitted.report, encoding="utf-8")
-        record = {"model": to_dict(learned.config), "train": to_dict(config), "table": table.report.to_dict()}
-        scores = None if held_out is None else held_out.values
-        write_results(folder / "results.json", {**record, "data": summary.to_dict(), **provenance(), "scores": scores})
+    with open_run(folder, resume=resume) as run:
+        fit(learned, known.data, val=val, config=config, options=options, run_dir=run, resume=resume)
+        series = _series(table, later)
+        if folder is not None:
+            learned.save_pretrained(folder / "model", beside={FILE: to_dict(series)})
+            series.save(folder)
+        held_out = None if later is None else _score(learned, known, later, words, folder)
+        fitted = FittedTable(learned, series, folder, table=table, description=summary, held_out=held_out)
+        if folder is not None:
+            with replacing(folder / "report.md") as new:
+                new.write_text(fitted.report, encoding="utf-8")
+            record = {"model": to_dict(learned.config), "train": to_dict(config), "table": table.report.to_dict()}
+            record |= {"data": summary.to_dict(), **provenance()}
+            scores = None if held_out is None else held_out.values
+            write_results(folder / "results.json", {**record, "scores": scores})
     return fitted
-
-
-def check_run(folder: Path | None, *, holdout: float, steps: int | None, resume: bool) -> None:
-    """Refuse what no fit can do."""
-    check(0 <= holdout < 1, f"`holdout` is a share within [0, 1). Got {holdout}.")
-    if steps is not None and steps < 1:
-        raise ValueError(f"`steps` must be at least 1. Got {steps}.")
-    if folder is None:
-        check(not resume, "`resume=True` needs `output`, the folder of the run to go on with.")
-    elif not resume and any((folder / name).exists() for name in ("checkpoints", "autoencoder/checkpoints")):
-        raise ValueError(f"{folder} already holds a run. Give `resume=True` to go on with it, or another `output`.")
 
 
 def training_settings(known: Table, train: TrainConfig, steps: int | None = None) -> TrainConfig:

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neuralsde.files import read_tensors, sha256_of_file
+from neuralsde.files import sha256_of_file
 from neuralsde.metrics.video import (
     Measured,
     VideoProtocol,
@@ -30,6 +30,7 @@ from neuralsde.metrics.video import (
     in_chunks,
     mean_measured,
 )
+from neuralsde.tensors import read_tensors
 
 M = TypeVar("M", bound=nn.Module)
 Weights = Union[str, os.PathLike[str], Mapping[str, Tensor]]

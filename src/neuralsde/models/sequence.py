@@ -372,10 +372,15 @@ class SequenceModel(nn.Module, ABC):
         model.own_nets = own
         return model
 
-    def save_pretrained(self, path: str | os.PathLike[str], *, half: bool = False) -> Path:
-        """Write `model.safetensors` and `config.json` into the folder `path`; a failed write leaves the old files.
+    def save_pretrained(
+        self, path: str | os.PathLike[str], *, half: bool = False, beside: Mapping[str, Any] | None = None
+    ) -> Path:
+        """Write `model.safetensors` and `config.json` into the folder `path`; a failed or killed save leaves the old model.
 
-        `half` keeps weights in 16 bits, half the size (they are 32 again once loaded); units and bounds stay as they are.
+        Args:
+            path: of the folder.
+            half: keep weights in 16 bits, half the size (they are 32 again once loaded); units and bounds stay as they are.
+            beside: records that belong to the model, by the names of the JSON files that they go to.
         """
         record = {
             "config": replace(self.config, sampler=self.sampler),
@@ -387,7 +392,7 @@ class SequenceModel(nn.Module, ABC):
             "nets": sorted(self.nets) if self.own_nets else [],
         }
         weights = {name for name, _ in self.named_parameters()} if half else set()
-        return write_model(path, record, self.state_dict(), half=weights)
+        return write_model(path, record, self.state_dict(), half=weights, beside=beside)
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], *, nets: Mapping[str, nn.Module] | None = None) -> Any:
@@ -406,6 +411,8 @@ class SequenceModel(nn.Module, ABC):
             raise ValueError(
                 f"{path} was saved with nets of your own. Load it with {kind.__name__}.from_pretrained(path, nets={{{names}}})."
             )
+        if nets is None:
+            saved.check_sizes(lambda: kind.assemble(saved.config, saved.shape, saved.context_size))
         model = kind.assemble(saved.config, saved.shape, saved.context_size, nets=nets)
         model.load_state_dict(saved.tensors_for(model.state_dict()))
         model.lag = saved.lag

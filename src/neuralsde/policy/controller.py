@@ -9,11 +9,9 @@ their state is the plan.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsInt
 
@@ -23,14 +21,23 @@ from torch import Tensor
 
 from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.trajectories import Trajectories
-from neuralsde.files import replacing
+from neuralsde.files import read_document
 from neuralsde.models.build import load
 from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.config import PolicyConfig
-from neuralsde.records import from_dict, to_dict, with_settings
+from neuralsde.records import check, from_dict, shown, to_dict, with_settings
 from neuralsde.solvers.noise import Noise
 
+RECORD = "policy.json"
+FIELDS: dict[str, Any] = {
+    "config": PolicyConfig,
+    "limits": None,  # two lists of numbers; they may be infinite
+    "default_action": tuple[float, ...],
+    "levels": None,  # lists of numbers, by entry
+    "observation": str,
+}
+"""What the record of a policy holds."""
 MAX_LEVELS = 16  # values that a discrete entry of the action may take
 MAX_UNEVEN = 0.1  # how far gaps may be off the usual one where times cannot be kept
 
@@ -139,15 +146,28 @@ class SDEPolicy:
         """Use `for_demonstrations`, or `from_pretrained`; this takes what they measured."""
         self.model = model.eval()
         self.config = config
-        self.limits = tuple(np.asarray(v, np.float32) for v in limits)
-        self.default_action = np.asarray(default_action, np.float32)
-        self.levels = {int(k): np.asarray(v, np.float32) for k, v in (levels or {}).items()}
+        self.default_action = _numbers("default_action", default_action)
+        low, high = (_numbers("limits", v, len(self.default_action)) for v in limits)
+        wrong = np.flatnonzero(~(low <= high)).tolist()
+        check(
+            not wrong, f"`limits` must be the lowest and the highest action. Got {low} and {high}: see entry {wrong}."
+        )
+        self.limits = (low, high)
+        self.levels = {int(k): _numbers("levels", v) for k, v in (levels or {}).items()}
         self.sampler = sampler
         """How plans are drawn; None: as the model's sampler says."""
         self.observation = observation
         """Name of what it observes, for those who run it."""
         self.num_actions = len(self.default_action)
         self.num_features = self._check_model()
+        for name, entries, num in (
+            ("first_action", config.first_action, self.num_features),
+            ("levels", self.levels, self.num_actions),
+        ):
+            known = all(0 <= k < num for k in entries)
+            check(known, f"`{name}` must name entries from 0 to {num - 1}. Got {list(entries)}.")
+        first = config.first_action
+        check(len(first) in (0, self.num_actions), f"`first_action` must name {self.num_actions}. Got {first}.")
         self.control_dt = self.dt if control_dt is None else float(control_dt)
         """Time between two actions; that of the demonstrations unless told otherwise."""
         if not self.control_dt > 0:
@@ -281,7 +301,6 @@ class SDEPolicy:
 
     def save_pretrained(self, path: str | os.PathLike[str], *, half: bool = False) -> Path:
         """Write the model and `policy.json` into the folder; `half` keeps the weights in 16 bits."""
-        folder = self.model.save_pretrained(path, half=half)
         record = {
             "config": to_dict(self.config),
             "limits": [v.tolist() for v in self.limits],
@@ -289,9 +308,7 @@ class SDEPolicy:
             "levels": {str(k): v.tolist() for k, v in self.levels.items()},
             "observation": self.observation,
         }
-        with replacing(folder / "policy.json") as new:
-            new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        return folder
+        return self.model.save_pretrained(path, half=half, beside={RECORD: record})
 
     @classmethod
     def from_pretrained(
@@ -304,22 +321,48 @@ class SDEPolicy:
         **changes: Any,
     ) -> SDEPolicy:
         """The policy in a folder; `changes` are fields of its config, e.g. `chunk=4`, those of `sampler` of its sampler."""
-        file = Path(path) / "policy.json"
-        if not file.is_file():
-            raise ValueError(f"{path} holds no policy.json: it is no policy. Save one with SDEPolicy.save_pretrained.")
-        record = json.loads(file.read_text(encoding="utf-8"))
-        config = replace(from_dict(PolicyConfig, record["config"]), **changes)
+        record = read_document(Path(path), RECORD)
+        if record is None:
+            remedy = "Save one with SDEPolicy.save_pretrained."
+            raise ValueError(f"{path} holds no policy.json of its model: it is no policy. {remedy}")
         model = load(path).to(device)
-        return cls(
-            model,
-            config,
-            limits=tuple(record["limits"]),
-            default_action=record["default_action"],
-            levels={int(k): v for k, v in record["levels"].items()},
-            observation=record["observation"],
-            control_dt=control_dt,
-            sampler=with_settings(model.sampler, dict(sampler or {})),
-        )
+        try:
+            found = _read_record(record)
+            policy = cls(model, **found)
+        except ValueError as error:
+            raise ValueError(f"{Path(path) / RECORD} cannot be used: {error} Save the policy again.") from None
+        config = with_settings(policy.config, changes)
+        found |= {"config": config, "control_dt": control_dt}
+        return cls(model, **found, sampler=with_settings(model.sampler, dict(sampler or {})))
+
+
+def _read_record(record: Any) -> dict[str, Any]:
+    """What policy.json holds, as arguments of a policy."""
+    check(isinstance(record, dict), f"It must hold a record. Got {shown(record)}.")
+    lacking = [name for name in FIELDS if name not in record]
+    check(not lacking, f"It lacks {', '.join(lacking)}.")
+    levels = record["levels"]
+    named = isinstance(levels, dict) and all(str(k).isdecimal() for k in levels)
+    check(named, f"`levels` must hold values by entry. Got {shown(levels)}.")
+    limits = record["limits"]
+    check(isinstance(limits, list) and len(limits) == 2, f"`limits` must be two actions. Got {shown(limits)}.")
+    found = {name: from_dict(hint, record[name], name) for name, hint in FIELDS.items() if hint is not None}
+    values = {int(k): from_dict(tuple[float, ...], v, "levels") for k, v in levels.items()}
+    return found | {"limits": tuple(limits), "levels": values}
+
+
+def _numbers(name: str, values: Any, num: int | None = None) -> np.ndarray:
+    """One number for each of `num` entries, or as many as there are."""
+    try:
+        with np.errstate(over="ignore"):
+            found = np.asarray(values, np.float64).astype(np.float32)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"`{name}` must hold numbers. Got {shown(values)}.") from None
+    whole = found.ndim == 1 and len(found) == (num or len(found)) > 0
+    check(whole, f"`{name}` must hold {num or 'one or more'} number(s) in a row. Got {shown(values)}.")
+    finite = np.isfinite(found) | (np.isinf(found) & (name == "limits"))  # no limit is one
+    check(bool(finite.all()), f"`{name}` must be finite. Got {found.tolist()}.")
+    return found
 
 
 class _Still(Noise):

@@ -20,8 +20,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from neuralsde.files import read_tensors
+from neuralsde.files import read_json
 from neuralsde.records import RunError
+from neuralsde.tensors import read_tensors
 
 RECORD = {"step", "train", "model", "data"}  # what state.json must hold
 
@@ -90,10 +91,15 @@ class Checkpoints:
     def load(self, folder: Path) -> Checkpoint:
         """Read one."""
         try:
-            record = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            record = read_json(folder / "state.json")
             if not isinstance(record, dict) or not record.keys() >= RECORD:
                 raise ValueError("state.json is not of this version.")
             tensors = {n: read_tensors(folder / f"{n}.safetensors") for n in ("weights", "average", "optimiser")}
             return Checkpoint(step=record.pop("step"), record=record, **tensors)
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{folder} is damaged: {error} Delete it to resume from the one before.") from None
+            raise damaged(folder, str(error)) from None
+
+
+def damaged(folder: Path, why: str) -> CheckpointError:
+    """What to raise for a checkpoint that cannot be used."""
+    return CheckpointError(f"{folder} is damaged: {why} Delete it to resume from the one before.")

@@ -23,15 +23,16 @@ import torch
 from torch import Tensor
 
 from neuralsde.data.trajectories import Trajectories, Transitions
-from neuralsde.files import writable_folder
+from neuralsde.files import read_text, replacing
 from neuralsde.formats import current
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.records import RunError, each_with_settings, to_dict
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.average import Average
-from neuralsde.training.checkpoints import Checkpoint, Checkpoints
+from neuralsde.training.checkpoints import Checkpoint, Checkpoints, damaged
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.graphs import CapturedStep, can_capture, compiled_layers, set_rate
+from neuralsde.training.run_folder import RunFolder, check_run, open_run
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -42,6 +43,7 @@ FINAL_RATE = 0.01  # last learning rate as a share of the peak
 CLIP = 1.0  # largest norm of the gradient of each trained part
 VALIDATION_SIZE = 8_192
 FINGERPRINT_SIZE = 4_096
+MAX_METRICS = 2**30  # bytes of metrics.jsonl
 
 
 class NonFiniteLoss(RunError):
@@ -94,8 +96,8 @@ def fit(
         resume: go on from the newest checkpoint in `run_dir`, if there is one.
     """
     config, options = each_with_settings(settings, config or TrainConfig(), options or RunOptions())
-    if resume and run_dir is None:
-        raise ValueError("`resume=True` needs the `run_dir` of the run to go on with.")
+    if not isinstance(run_dir, RunFolder):
+        check_run(run_dir, resume=resume)
     if options.trackers and run_dir is None:
         raise ValueError(f"`trackers` need a `run_dir` to write to. Got {options.trackers=}.")
     if config.context_noise and not model.scale.context_size:
@@ -106,10 +108,10 @@ def fit(
         if not isinstance(data, Trajectories):
             raise ValueError("`val_fraction` splits by path, and needs Trajectories. Pass `val` instead.")
         data, val = data.split(config.val_fraction, seed=config.seed)
-    folder = None if run_dir is None else writable_folder(run_dir)
     pairs, others = _pairs(model, data), None if val is None else _pairs(model, val)
     try:
-        with compiled_layers(model, options):
+        with open_run(run_dir, resume=resume) as run, compiled_layers(model, options):
+            folder = None if run is None else run.path
             return _Loop(model, pairs, others, config, options, folder, resume).run()
     finally:
         for mark in ("forward", "_original_forward", "_is_accelerate_prepared"):  # or a second fit would inherit them
@@ -160,8 +162,6 @@ class _Loop:
         self.wrapped, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.average = Average(model, config.ema)
         self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints", options.keep)
-        if self.checkpoints is not None and not resume and self.checkpoints.list():
-            raise ValueError(f"{folder} already holds a run. Pass resume=True to go on with it, or another folder.")
         self.record = {
             "train": to_dict(config),
             "model": to_dict(model.config),
@@ -172,6 +172,8 @@ class _Loop:
             self.accelerator.process_index, config.batch_size, self.accelerator.num_processes, device=device
         )
         self.parts: list[str] = []
+        self.sums: Tensor | None = None  # of the losses since the last line of metrics.jsonl
+        self.num_summed = 0
         self.captured = CapturedStep(self._optimise, self.rows) if graph else None
         self.start = self._restore() if resume else 0
         self.main = self.accelerator.is_main_process
@@ -183,20 +185,21 @@ class _Loop:
 
     def run(self) -> SequenceModel:
         config, options = self.config, self.options
-        sums, seen, began = None, 0, time.perf_counter()
+        began, timed = time.perf_counter(), 0
         devices = [self.accelerator.device] if self.accelerator.device.type == "cuda" else []
         with self._bar() as bar, _stop_signals() as stop, torch.random.fork_rng(devices), _matmul(config.precision):
             for step in range(self.start, config.steps):
                 parts, values = self._step(step)
-                sums, seen = values if sums is None else sums + values, seen + 1
-                done = step + 1
+                self.sums = values if self.sums is None else self.sums.to(values) + values
+                self.num_summed, timed, done = self.num_summed + 1, timed + 1, step + 1
                 if done % options.log_every == 0 or done == config.steps:
-                    self._require_finite(sums, parts, step)
-                    means = dict(zip(parts, (sums / seen).tolist()))
-                    rate = seen / (time.perf_counter() - began)
+                    self._require_finite(self.sums, parts, step)
+                    means = dict(zip(parts, (self.sums / self.num_summed).tolist()))
+                    rate = timed / (time.perf_counter() - began)
                     self._log(done, means, rate)
                     bar.set_postfix({k: f"{v:.4g}" for k, v in means.items()}, refresh=False)
-                    sums, seen, began = None, 0, time.perf_counter()
+                    self.sums, self.num_summed = None, 0
+                    began, timed = time.perf_counter(), 0
                 bar.update()
                 if self.checkpoints is not None and (
                     done % options.checkpoint_every == 0 or done == config.steps or stop
@@ -287,7 +290,9 @@ class _Loop:
             for key, value in self.optimiser.state.get(p, {}).items()
         }
         average = dict(zip(names, self.average.values))
-        self.checkpoints.save(Checkpoint(done, self.model.state_dict(), average, moments, self.record))
+        sums = None if self.sums is None else self.sums.tolist()
+        record = self.record | {"losses": {"sums": sums, "num": self.num_summed}}
+        self.checkpoints.save(Checkpoint(done, self.model.state_dict(), average, moments, record))
 
     def _restore(self) -> int:
         assert self.checkpoints is not None
@@ -304,10 +309,16 @@ class _Loop:
         before, now = checkpoint.record["data"], self.record["data"]
         if before != now:
             raise ValueError(f"Cannot resume {found[-1]} on other data: it had {before}. Got {now}.")
-        self.model.load_state_dict(checkpoint.weights)
-        with torch.no_grad():
-            for name, value in zip(self.average.names, self.average.values):
-                value.copy_(checkpoint.average[name])
+        try:
+            self.model.load_state_dict(checkpoint.weights)
+            with torch.no_grad():
+                for name, value in zip(self.average.names, self.average.values):
+                    value.copy_(checkpoint.average[name])
+            losses = checkpoint.record.get("losses", {"sums": None, "num": 0})  # not in those of earlier versions
+            self.sums = None if losses["sums"] is None else torch.tensor(losses["sums"], dtype=torch.float64)
+            self.num_summed = losses["num"]
+        except (RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise damaged(found[-1], " ".join(str(error).split())) from None
         for name, p in zip(self.average.names, self.average.parameters):
             state = {k.split("/")[-1]: v for k, v in checkpoint.optimiser.items() if k.startswith(f"{name}/")}
             if state:
@@ -355,9 +366,13 @@ def _truncate(metrics: Path, step: int) -> None:
     """Keep the lines of metrics.jsonl up to `step`: what followed is computed again."""
     if not metrics.exists():
         return
-    lines = [line for line in metrics.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    kept = [line for line in lines if json.loads(line)["step"] <= step]
-    metrics.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    lines = [line for line in read_text(metrics, MAX_METRICS).splitlines() if line.endswith("}")]
+    try:
+        kept = [line for line in lines if json.loads(line)["step"] <= step]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{metrics} is damaged ({error}). Move it away to go on without its lines.") from None
+    with replacing(metrics) as new:
+        new.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder besides the model: results with where they came from, and losses."""
+"""The folder of a run: one run at a time, and what is left there besides the model: results with their origin, and losses."""
 
 from __future__ import annotations
 
@@ -7,15 +7,62 @@ import math
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from neuralsde.files import replacing
+from neuralsde.files import alone, replacing, writable_folder
+from neuralsde.records import check
 
 NUM_LINES = 6  # lines of the table of losses
+CHECKPOINTS = ("checkpoints", "autoencoder/checkpoints")
+
+
+@dataclass(frozen=True)
+class RunFolder(os.PathLike[str]):
+    """A folder that a run has to itself; what is called within the run takes it as it is."""
+
+    path: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+@contextmanager
+def open_run(path: str | os.PathLike[str] | None, *, resume: bool) -> Iterator[RunFolder | None]:
+    """The folder of a run, made if need be, for this run alone. None, or one that is open already, stays what it is."""
+    if path is None or isinstance(path, RunFolder):
+        yield path
+        return
+    check_run(path, resume=resume)
+    folder = writable_folder(path)
+    if os.environ.get("RANK", "0") != "0":  # of several processes that train together, the first one locks
+        yield RunFolder(folder)
+        return
+    with alone(folder):
+        check_run(folder, resume=resume)  # again: the run before may just have ended
+        yield RunFolder(folder)
+
+
+def check_run(
+    path: str | os.PathLike[str] | None, *, resume: bool, holdout: float = 0.0, steps: int | None = None
+) -> None:
+    """Refuse what no run can do."""
+    check(0 <= holdout < 1, f"`holdout` is a share within [0, 1). Got {holdout}.")
+    check(steps is None or steps >= 1, f"`steps` must be at least 1. Got {steps}.")
+    check(not resume or path is not None, "`resume=True` needs the folder of the run to go on with. Got none.")
+    if path is not None and not resume and holds_run(path):
+        raise ValueError(f"{path} already holds a run. Give `resume=True` to go on with it, or another folder.")
+
+
+def holds_run(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a training to go on with."""
+    return any(place.name.isdigit() for name in CHECKPOINTS for place in (Path(path) / name).glob("*"))
 
 
 def provenance() -> dict[str, Any]:

@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.data.videos.copies import changed
 from neuralsde.data.videos.shards import VideoShards
-from neuralsde.files import read_tensors, replacing
+from neuralsde.files import replacing
 from neuralsde.records import check
+from neuralsde.tensors import read_tensors
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.predict import as_values, encode_clips
 
@@ -227,7 +228,7 @@ def save_latents(parts: dict[str, Trajectories], file: Path) -> None:
     keys = [(name, key) for name in parts for key in ("states", "times", "lengths")]
     tensors = {f"{name}.{key}": getattr(parts[name], key).cpu().contiguous() for name, key in keys}
     with replacing(file) as new:
-        save_file(tensors, new)
+        new.write_bytes(save(tensors))
 
 
 def read_latents(file: Path) -> dict[str, Trajectories]:

@@ -38,7 +38,7 @@ def _write_gif(frames: np.ndarray, file: Path, fps: float) -> None:
     except ImportError:
         raise ValueError("A .gif needs Pillow: pip install 'neuralsde[video]'.") from None
     first, *rest = [Image.fromarray(frame) for frame in frames]
-    first.save(file, save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)
+    first.save(file, format="GIF", save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)
 
 
 def _write_mp4(frames: np.ndarray, file: Path, fps: float) -> None:
@@ -48,7 +48,7 @@ def _write_mp4(frames: np.ndarray, file: Path, fps: float) -> None:
         raise ValueError("An .mp4 needs PyAV: pip install 'neuralsde[video]'. Or write a .gif.") from None
     # Colours are stored for blocks of 2 × 2 pixels: sides must be even.
     even = np.pad(frames, [(0, 0), (0, frames.shape[1] % 2), (0, frames.shape[2] % 2), (0, 0)], mode="edge")
-    with av.open(str(file), "w") as container:
+    with av.open(str(file), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
         stream.height, stream.width = even.shape[1:3]
         stream.pix_fmt, stream.options = "yuv420p", {"crf": "20"}

@@ -16,7 +16,6 @@ from neuralsde.data.videos.folders import folder_clips
 from neuralsde.data.videos.public import public_clips
 from neuralsde.data.videos.sharding import write_shards
 from neuralsde.data.videos.shards import INDEX, UNFINISHED, VideoShards
-from neuralsde.files import writable_folder
 from neuralsde.models.build import build
 from neuralsde.models.scale import Scale
 from neuralsde.nets.config import ConvConfig, UViTConfig
@@ -25,7 +24,7 @@ from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.sde.laws.refined import of_another_length
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
-from neuralsde.training.run_folder import provenance, write_results
+from neuralsde.training.run_folder import RunFolder, check_run, open_run, provenance, write_results
 from neuralsde.video import clips, defaults, taef2
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.config import VideoFit, VideoPlan
@@ -80,16 +79,33 @@ def fit_videos(
     """
     settings, train, folder = settings or VideoFit(), train or TrainConfig(), Path(output)
     options = options or RunOptions()
-    _check(folder, train, steps, holdout, resume)
-    writable_folder(folder)
-    shards = _shards(Path(source), folder, settings, holdout, train.seed, options.progress)
+    check_run(folder, resume=resume, holdout=holdout, steps=steps)
+    _check_train(train)
+    with open_run(folder, resume=resume) as run:
+        assert run is not None
+        return _fit_in(run, Path(source), settings, steps, holdout, train, options, resume, say)
+
+
+def _fit_in(
+    run: RunFolder,
+    source: Path,
+    settings: VideoFit,
+    steps: int | None,
+    holdout: float,
+    train: TrainConfig,
+    options: RunOptions,
+    resume: bool,
+    say: Callable[[str], object],
+) -> FittedVideos:
+    folder = run.path
+    shards = _shards(source, folder, settings, holdout, train.seed, options.progress)
     say(f"{shards.report}\n")
     step = clips.frame_step(shards, settings.fps)
     videos = clips.usable(clips.split(shards, settings.way, holdout), step, settings.num_context)
     record = folder / "config.yaml"
     before = load_yaml(VideoPlan, record) if resume and record.is_file() else None
     gpu = torch.cuda.is_available() and not options.cpu if before is None else before.gpu
-    plan = _plan(Path(source), settings, train.seed, steps, holdout, shards, videos, step, gpu)
+    plan = _plan(source, settings, train.seed, steps, holdout, shards, videos, step, gpu)
     if before is None:
         save_yaml(plan, record)
     else:
@@ -111,7 +127,7 @@ def fit_videos(
     model = build(config, pairs["train"], seed=plan.train.seed)
     val = pairs["validation"].at_most(NUM_VALIDATION) if "validation" in pairs else None
     rarer = replace(options, val_every=min(options.val_every, max(50, plan.train.steps // 10)))
-    fit(model, pairs["train"], val=val, config=plan.train, options=rarer, run_dir=folder, resume=resume)
+    fit(model, pairs["train"], val=val, config=plan.train, options=rarer, run_dir=run, resume=resume)
 
     whole = VideoModel(model, autoencoder, shards.settings)
     save_video_model(folder / "model", model, autoencoder, settings=shards.settings)
@@ -124,11 +140,7 @@ def fit_videos(
     return FittedVideos(whole, scored.values, "\n".join(scored.lines()), report, files)
 
 
-def _check(folder: Path, train: TrainConfig, steps: int | None, holdout: float, resume: bool) -> None:
-    check(0 <= holdout < 1, f"`holdout` is a share within [0, 1). Got {holdout}.")
-    check(steps is None or steps >= 1, f"`steps` must be at least 1. Got {steps}.")
-    runs = [(folder / name).exists() for name in ("checkpoints", "autoencoder/checkpoints")]
-    check(resume or not any(runs), f"{folder} already holds a run. Go on with it (`resume`), or name another `output`.")
+def _check_train(train: TrainConfig) -> None:
     usual = TrainConfig()
     other = [f.name for f in fields(train) if f.name != "seed" and getattr(train, f.name) != getattr(usual, f.name)]
     names = ", ".join(f"`train.{name}`" for name in other)

@@ -1,7 +1,7 @@
 """A model of videos as one folder, complete in itself, and what it draws: futures of a clip at any times.
 
     config.json, model.safetensors                the SDE of latents, as `save_pretrained` writes it
-    autoencoder/config.json, model.safetensors    frames to latents and back
+    autoencoder/config.json, model.safetensors    frames to latents and back (autoencoder-2/ after saving over a model)
     video.json                                    size, crop and colour of frames, frames per second, frames that are given
 
 The folder can be moved and loaded anywhere; nothing in it is executed.
@@ -9,9 +9,10 @@ The folder can be moved and loaded anywhere; nothing in it is executed.
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,11 @@ from torch import Tensor
 
 from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.data.videos.report import BadVideo
-from neuralsde.files import replacing
+from neuralsde.files import read_document
 from neuralsde.models.build import load
 from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import check
+from neuralsde.records import check, from_dict, shown
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.clips import NEAR, Clip
 from neuralsde.video.files import write_video
@@ -35,7 +36,9 @@ from neuralsde.video.pictures import film_in_true_time, save_picture, strip_over
 from neuralsde.video.predict import device, predict
 
 FORMAT = 1
-RECORD, AUTOENCODER = "video.json", "autoencoder"
+RECORD = "video.json"
+AUTOENCODERS = ("autoencoder", "autoencoder-2")
+"""Folders of the autoencoder: a new one goes where the saved model has none, until the new model takes its place."""
 WIDEST = 1.5  # time between two frames that are blended where none is near, in steps
 SUFFIXES = (".mp4", ".gif", ".png", ".npz")  # of files with futures
 
@@ -226,17 +229,20 @@ def save_video_model(
     wrong = _unfit(whole)
     check(not wrong, f"These do not belong together: {wrong}.")
     place = Path(folder)
-    (place / RECORD).unlink(missing_ok=True)  # written last: where it stands, all is there
-    for part, where in ((model, place), (autoencoder, place / AUTOENCODER)):
-        part.save_pretrained(where, half=half)
+    new, old = AUTOENCODERS
+    with suppress(ValueError):  # what cannot be read now is not lost either
+        before = read_document(place, RECORD)
+        new, old = (old, new) if before is not None and _autoencoder_of(before, place) == new else (new, old)
+    autoencoder.save_pretrained(place / new, half=half)
     record = {
         "format": FORMAT,
         "frames": whole.settings.to_dict(),
         "fps": round(whole.fps, 6),
         "context": whole.context,
+        "autoencoder": new,
     }
-    with replacing(place / RECORD) as new:
-        new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    model.save_pretrained(place, half=half, beside={RECORD: record})
+    shutil.rmtree(place / old, ignore_errors=True)
     return place
 
 
@@ -246,12 +252,12 @@ def load_video_model(folder: str | os.PathLike[str]) -> VideoModel:
     if place is None:
         raise ValueError(f"{folder} holds no model of videos: there is no {RECORD}. Give the run folder of `nsde fit`.")
     record = _read_record(place / RECORD)
-    model, autoencoder = load(place), load_autoencoder(place / AUTOENCODER)
+    model, autoencoder = load(place), load_autoencoder(place / _autoencoder_of(record, place))
     try:
-        settings = FrameSettings.from_dict(record["frames"])
+        settings = from_dict(FrameSettings, record["frames"], "frames")
         whole = VideoModel(model.to(device()).eval(), autoencoder.to(device()), settings)
-        differs = abs(record["fps"] * whole.step - 1) > 1e-3 or record["context"] != whole.context
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        differs = not abs(record["fps"] * whole.step - 1) <= 1e-3 or record["context"] != whole.context
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"{place / RECORD} is damaged ({error}). Save the model again.") from None
     wrong = _unfit(whole) or ("fps or context are others than the model's" if differs else "")
     check(not wrong, f"{place / RECORD} does not fit its models: {wrong}. Save the model again.")
@@ -268,8 +274,10 @@ def load_autoencoder(folder: str | os.PathLike[str]) -> Autoencoder:
 
 def autoencoder_folder(folder: str | os.PathLike[str]) -> Path:
     """Where the autoencoder lies in such a folder."""
-    place = Path(folder)
-    inner = [place / "model" / "autoencoder", place / "autoencoder" / "model", place / "autoencoder", place / "model"]
+    place, whole = Path(folder), video_folder(folder)
+    if whole is not None:
+        return whole / _autoencoder_of(read_document(whole, RECORD), whole)
+    inner = [place / "autoencoder" / "model", place / "autoencoder", place / "model"]
     return next((where for where in inner if (where / "config.json").is_file()), place)
 
 
@@ -279,14 +287,18 @@ def video_folder(folder: str | os.PathLike[str]) -> Path | None:
 
 
 def _read_record(file: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not valid JSON ({error}). Save the model again.") from None
+    record = read_document(file.parent, file.name)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        form = record.get("format") if isinstance(record, dict) else record
-        raise ValueError(f"{file} has format {form!r}, this version reads {FORMAT}. Install a newer neuralsde.")
+        form = shown(record.get("format") if isinstance(record, dict) else record)
+        raise ValueError(f"{file} has format {form}, this version reads {FORMAT}. Install a newer neuralsde.")
     return record
+
+
+def _autoencoder_of(record: Any, folder: Path) -> str:
+    """The folder of the autoencoder, which no record places elsewhere."""
+    name = record.get("autoencoder", AUTOENCODERS[0]) if isinstance(record, dict) else AUTOENCODERS[0]
+    check(name in AUTOENCODERS, f"`autoencoder` in {folder / RECORD} must be one of {AUTOENCODERS}. Got {shown(name)}.")
+    return str(name)
 
 
 def _unfit(video: VideoModel) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from neuralsde.files import read_document, write_json
 from neuralsde.records import from_dict, to_dict
 
 FILE = "series.json"
@@ -47,16 +47,16 @@ class Series:
 
     def save(self, folder: Path) -> None:
         """Write the record into `folder`."""
-        (folder / FILE).write_text(json.dumps(to_dict(self), indent=2) + "\n", encoding="utf-8")
+        write_json(folder / FILE, to_dict(self))
 
     @classmethod
     def load(cls, folder: Path) -> Series | None:
         """The record in a run or model folder; None where there is none."""
-        for file in (folder / FILE, folder / "model" / FILE):
-            if file.is_file():
+        for place in (folder / "model", folder):
+            values = read_document(place, FILE)
+            if values is not None:
                 try:
-                    values: Any = json.loads(file.read_text(encoding="utf-8"))
-                except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                    raise ValueError(f"{file} is not valid JSON ({error}). Fit again, or remove it.") from None
-                return from_dict(cls, values)
+                    return from_dict(cls, values)
+                except ValueError as error:
+                    raise ValueError(f"{place / FILE} cannot be used: {error} Fit again, or remove it.") from None
         return None

@@ -247,7 +247,7 @@ def demonstration_images(data: str | os.PathLike[str], states: np.ndarray) -> np
         pass  # not there, or not whole
     images = render_states(states, IMAGE_SIZE, progress=f"rendering {kept.name}")
     try:
-        with replacing(kept) as new:
+        with replacing(kept) as place, place.open("wb") as new:
             np.savez_compressed(new, states=states, images=images)
     except OSError as error:
         why = f"The images cannot be kept beside the data ({error}): they are rendered each time."

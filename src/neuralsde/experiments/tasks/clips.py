@@ -38,7 +38,7 @@ def cached(name: str, key: object, make: Callable[[], Tensor]) -> Tensor:
     file = Path(folder) / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.npy"
     if not file.exists():
         writable_folder(folder)
-        with replacing(file) as new:
+        with replacing(file) as place, place.open("wb") as new:
             np.save(new, make().cpu().numpy())
     return torch.from_numpy(np.load(file, mmap_mode="c"))
 
