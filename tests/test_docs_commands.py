@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", ROOT / "docs/index.md", *sorted((ROOT / "docs/start
 PAGES += sorted((ROOT / "docs/guides").glob("*.md"))
 
 FEW_STEPS = "--steps 10 --net.width 16 --no-progress --cpu"
-FEW_PATHS = "--num-paths 60"
+FEW_PATHS = "--num-paths 40 --num-times 5"
 SMALL_VIDEO = "--width 32 --batch-size 4 --autoencoder-steps 2 --steps 2 --num-workers 0 --no-progress --cpu"
 SMALL_POLICY = "--cpu --no-progress --train.steps 2 --train.batch-size 16 --task.num-episodes 1 --model.net.width 16"
 
