@@ -219,7 +219,8 @@ def test_one_path_was_trained_on_up_to_where_it_was_held_out(dates, folder, tmp_
     assert "trained on" not in capsys.readouterr().out
 
 
-def test_forecast_mistakes(folder, tmp_path, capsys):
+def test_forecast_mistakes(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     job = ["forecast", folder / "model", "--data", folder / "walks.csv", *COLUMNS]
     assert "`--output` must end in .csv" in fails(capsys, *job, "--output", tmp_path / "f.json")
     assert "There is no file" in fails(capsys, "forecast", folder / "model", "--data", tmp_path / "no.csv")
@@ -231,6 +232,7 @@ def test_forecast_mistakes(folder, tmp_path, capsys):
     assert "`--horizon` must be positive" in fails(capsys, *job, "--horizon", "0")
     text = fails(capsys, *job, "--num-paths", "10", "--quantiles", "0.01")
     assert "A probability of 0.01 needs 99 samples. Got 10" in text
+    assert not list(tmp_path.iterdir()), "half a forecast was left"
 
 
 # Evaluate

@@ -1,6 +1,7 @@
 """What the documentation shows runs as it stands (with fewer training steps)."""
 
 import os
+import pydoc
 import re
 import runpy
 from pathlib import Path
@@ -46,3 +47,11 @@ def test_ten_lines_are_those_of_the_readme():
 def test_example_runs(capsys):
     runpy.run_path(str(ROOT / "examples" / "own_paths.py"))["main"](steps=10)
     assert "log p per observation" in capsys.readouterr().out
+
+
+def test_the_api_page_names_what_is_there():
+    """Else the site is not built; mkdocs is not at hand in the tests."""
+    names = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(names) >= 20
+    for name in names:
+        assert pydoc.locate(name) is not None, name

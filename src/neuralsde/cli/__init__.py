@@ -10,10 +10,10 @@ usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
   list                the recipes that `train` knows
   train RECIPE        run one experiment into a folder; --config FILE repeats a run
   fit DATA            learn from a table (.csv, .parquet) or a folder of videos of yours: model and report
-  sample MODEL        draw paths from a trained model into a file, from a state or from the end of a table's paths;
+  sample MODEL        draw paths from a trained model into a file, from a state or from the end of a table's series;
                       `sample MODEL CLIP.mp4`: futures of a clip as a film
-  forecast MODEL      forecast the paths of a table from their last observations
-  evaluate MODEL      how good forecasts of a table are, or a policy in simulation, or a finished run
+  forecast MODEL      forecast the series of a table from their last observations
+  evaluate MODEL      score forecasts of a table, a policy in simulation, or a finished run
   compare TASK        all methods and seeds of a task into one results file
   plot RUN            a figure of a finished run
   data NAME           demonstrations or videos, downloaded or from files of yours, checked and ready to use

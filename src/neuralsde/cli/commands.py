@@ -57,9 +57,9 @@ class Compare:
     fresh: bool = False
     """Run also what the file already holds."""
     data: Path | None = None
-    """Push-T: the demonstrations, if they lie elsewhere than the recipes say; not recorded."""
+    """Push-T: file of the demonstrations (that of the recipes if not given)."""
     num_episodes: int | None = None
-    """Push-T: episodes, if not as many as the recipes say."""
+    """Push-T: number of episodes (that of the recipes if not given)."""
 
     def run(self) -> None:
         if self.task != "pusht":

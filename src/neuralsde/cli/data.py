@@ -28,18 +28,18 @@ LEROBOT = {"agent_pos": "observation.state", "environment_state": "observation.e
 
 @dataclass(frozen=True, kw_only=True)
 class VideoOptions(Decoding):
-    """Videos: how they are read; what is absent is as is usual for the data set."""
+    """Videos: how they are read. Defaults are those of the data set."""
 
     every: int | None = None
-    """Take every so many-th frame; absent: 1, CLEVRER 5."""
+    """Keep every n-th frame (1, CLEVRER 5, if not given)."""
     min_frames: int | None = None
-    """Leave out videos with fewer frames; absent: 2."""
+    """Fewest frames of a video; shorter ones are left out (2 if not given)."""
     only: tuple[str, ...] = ()
-    """Some actions of KTH or Weizmann, some parts (train, validation, test) of CLEVRER; absent: all."""
+    """Some actions of KTH or Weizmann, some parts (train, validation, test) of CLEVRER (all if not given)."""
     fps: float | None = None
     """Frames per second of HDF5, which has no times."""
     seed: int = 0
-    """Of the split of a folder of your own."""
+    """Seed of the split of your own folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +53,9 @@ class Data:
     task: Positional[Literal["pusht", "kth", "clevrer", "weizmann", "videos"]]
     """The data set; videos: a folder of your own."""
     source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
-    """What you have: for pusht npz, zarr replay buffer (folder or zip) or folder of a LeRobot dataset; for videos the folder with
-    the files or zips, or HDF5 as RIVER stores it; absent: download it."""
+    """Local files: npz, zarr or LeRobot for pusht; a folder, zips or RIVER's HDF5 for videos (downloaded if not given)."""
     output: Path | None = None
-    """What to write: the npz file, or the folder of shards; absent: data/pusht.npz, data/kth, ..."""
+    """The npz file, or the folder of shards (data/pusht.npz, data/kth, … if not given)."""
     videos: tyro.conf.OmitArgPrefixes[VideoOptions] = field(default_factory=VideoOptions)
 
     def run(self) -> None:

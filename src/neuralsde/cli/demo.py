@@ -35,7 +35,7 @@ class Demo:
     seed: int = 0
     """Branching: seed of training and sampling. Video: which scene."""
     steps: int | None = None
-    """Branching: training steps of each model, if not the recipe's."""
+    """Branching: training steps of each model (those of the recipe if not given)."""
     policy: Path | None = None
     """Push-T: folder of a policy, or run folder; default the policy that comes with the library."""
     num_episodes: int = 20

@@ -78,11 +78,9 @@ class Forecast(TableOptions):
     data: Path
     """Table with one row per observation: .csv or .parquet."""
     future: Path | None = None
-    """Table of the covariates after the last observations, where they are known or planned: the id, time and context columns. A
-    row holds until the next one; without a time column rows are 1 apart. Else the last context is held."""
+    """Table of known or planned covariates: id, time and context columns (the last covariates are held if not given)."""
     horizon: float | None = None
-    """Time ahead, in the units of the stamps (of dates: in the unit of the training); default 20 training steps, or to the
-    end of --future where that is later."""
+    """Time ahead, in the time unit of the training (20 training steps, or to the end of --future, if not given)."""
     num_times: int = 50
     """Forecast times."""
     num_paths: int = 200

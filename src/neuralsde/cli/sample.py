@@ -24,11 +24,11 @@ class VideoSample:
     """Futures of a clip, by a model of videos."""
 
     fps: str | None = None
-    """Frames per second of the futures: a number, or a multiple of the training's such as 2x; absent: as in training."""
+    """Frames per second of the futures: a number, or a multiple such as 2x (those of the training if not given)."""
     frames: int = 16
     """Frames of each future."""
     at: float | None = None
-    """Time in the clip of the last frame that is given, in seconds; absent: its end. What follows is shown as the truth."""
+    """Time of the last given frame in seconds; what follows is shown as the truth (the end of the clip if not given)."""
     speed: float = 1.0
     """How fast the film plays: 0.25 is slow motion."""
 
@@ -40,7 +40,7 @@ class Sample(TableOptions):
     model: Positional[Path]
     """Folder written by save_pretrained, or a run folder."""
     clip: Positional[Path | None] = None
-    """Of a model of videos: the video file to go on from."""
+    """Video file to continue, for a model of videos."""
     stop: float | None = None
     """Last output time, counted from the first state."""
     start: tuple[float, ...] = ()
@@ -58,12 +58,11 @@ class Sample(TableOptions):
     seed: int = 0
     """Seed of the paths."""
     substeps: int | None = None
-    """Solver steps per training step, if not the model's."""
+    """Solver steps per training step (those of the model if not given)."""
     pull: float | None = None
-    """Contraction towards the data, if not the model's."""
+    """Contraction towards the data (that of the model if not given)."""
     output: Path | None = None
-    """Where to write: .npz (arrays times and paths) or .csv (path, time, features), default paths.npz; of a clip .mp4, .gif, .png
-    (a strip of frames) or .npz, default futures.mp4."""
+    """Output file: .npz or .csv (paths.npz if not given); for a clip .mp4, .gif, .png or .npz (futures.mp4)."""
     video: Annotated[VideoSample, tyro.conf.arg(name="")] = field(default_factory=VideoSample)
 
     def run(self) -> None:

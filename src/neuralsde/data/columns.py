@@ -20,6 +20,8 @@ def as_columns(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
     import pandas as pd
 
     for name in names:
+        if not isinstance(frame[name], pd.Series):
+            raise ValueError(f"The table has two columns {name!r}. Rename one.")
         if not pd.api.types.is_numeric_dtype(frame[name]):
             raise ValueError(f"The column {name!r} must be numbers. Got {frame[name].dtype}. Encode or leave it out.")
     values = frame[list(names)].to_numpy()
@@ -56,10 +58,17 @@ def parse_stamps(column: pd.Series, *, date_format: str | None = None) -> np.nda
         numbers = pd.to_numeric(column, errors="coerce")
         if kind.is_numeric_dtype(column) or numbers.notna().sum() >= 0.5 * max(1, column.notna().sum()):
             return numbers.to_numpy(dtype=np.float64, na_value=np.nan)
-    elif kind.is_numeric_dtype(column):
-        width = len(pd.Timestamp(0).strftime(date_format.replace("%f", "")))  # numbers have lost their leading zeros
-        column = column.astype(object).map(lambda v: _digits(v).zfill(width), na_action="ignore")
-    dates = pd.to_datetime(column, errors="coerce", utc=True, format=date_format or "ISO8601")
+    try:
+        if date_format is not None and kind.is_numeric_dtype(column):
+            width = len(
+                pd.Timestamp(0).strftime(date_format.replace("%f", ""))
+            )  # numbers have lost their leading zeros
+            column = column.astype(object).map(lambda v: _digits(v).zfill(width), na_action="ignore")
+        dates = pd.to_datetime(column, errors="coerce", utc=True, format=date_format or "ISO8601")
+    except ValueError as error:  # with `errors="coerce"` it is the format alone
+        raise ValueError(
+            f'`date_format` must be written as for strptime, e.g. "%d/%m/%Y %H:%M". Got {date_format!r} ({error}).'
+        ) from None
     return dates.dt.tz_convert(None).to_numpy()
 
 
@@ -76,7 +85,7 @@ def has_zone(column: pd.Series) -> np.ndarray:
     """Which stamps name a time zone (rows,)."""
     if column.dtype != object:
         return np.full(len(column), getattr(column.dtype, "tz", None) is not None)
-    return column.astype(str).str.contains(ZONE, regex=True).to_numpy(dtype=bool)
+    return column.map(str).str.contains(ZONE, regex=True).to_numpy(dtype=bool)
 
 
 def look_like_days(stamps: np.ndarray) -> bool:
@@ -86,6 +95,21 @@ def look_like_days(stamps: np.ndarray) -> bool:
     if not len(stamps) or not ((stamps == stamps.round()) & (stamps >= 19000101) & (stamps <= 21001231)).all():
         return False
     return bool(pd.to_datetime(stamps.astype(np.int64).astype(str), format="%Y%m%d", errors="coerce").notna().all())
+
+
+def number_ids(column: pd.Series) -> np.ndarray:
+    """The number of each row's path, in the order of their appearance; missing ids are refused."""
+    try:
+        codes = column.factorize()[0]
+    except TypeError:  # lists and dicts
+        raise ValueError(f"The column {column.name!r} must name paths. Got {column.iloc[0]!r}. Write names.") from None
+    if (codes < 0).any():
+        rows = np.flatnonzero(codes < 0)
+        raise ValueError(
+            f"The column {column.name!r} must name the path of every row. Got {len(rows)} missing value(s), first in row "
+            f"{rows[0]}. Fill or drop it."
+        )
+    return codes
 
 
 def in_paths(path: np.ndarray, stamps: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

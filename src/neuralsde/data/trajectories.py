@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from neuralsde.data.arrays import as_context, as_list, as_states, as_times
-from neuralsde.data.columns import as_columns, as_stamps, in_paths
+from neuralsde.data.columns import as_columns, as_stamps, in_paths, number_ids
 from neuralsde.data.missing import fill
 from neuralsde.data.transition import Transition
 from neuralsde.solvers.noise import Noise
@@ -114,13 +114,11 @@ class Trajectories:
         for name in [*columns, *context, *(n for n in (id, time) if n)]:
             if name not in frame.columns:
                 raise ValueError(f"The table has no column {name!r}. It has {', '.join(map(str, frame.columns))}.")
-        if id and frame[id].isna().any():
-            raise ValueError(f"The column {id!r} must name the path of every row. Got missing values. Fill or drop it.")
         if not len(frame):
             raise ValueError("The table must hold at least one path. Got no rows.")
         states, rows = as_columns(frame, columns), as_columns(frame, context) if context else None
         stamps = None if time is None else as_stamps(frame[time])
-        order, lengths = in_paths(frame[id].factorize()[0] if id else np.zeros(len(frame), int), stamps)
+        order, lengths = in_paths(number_ids(frame[id]) if id else np.zeros(len(frame), int), stamps)
         places = np.split(order, lengths.cumsum()[:-1])
         data = cls.from_arrays(
             [states[k] for k in places],

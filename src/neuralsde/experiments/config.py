@@ -74,15 +74,15 @@ class Variant:
     name: str
     """In the results."""
     chunk: int | None = None
-    """Actions carried out of a plan, if not the policy's."""
+    """Actions carried out of a plan (those of the policy if not given)."""
     diffusion: float | None = None
-    """Factor on the learned noise, if not the sampler's."""
+    """Factor on the learned noise (that of the sampler if not given)."""
     pull: float | None = None
-    """Pull of the sampler, if not its own."""
+    """Pull of the sampler (its own if not given)."""
     generation: Literal["ddpm", "ddim"] | None = None
     """DDPM takes every noise level of a diffusion model, DDIM ten steps."""
     noise: float = 0.0
-    """Of the observations, as a share of their range."""
+    """Observation noise, as a share of the range."""
     delay: int = 0
     """Control steps until an action acts."""
     push: float = 0.0

@@ -22,7 +22,7 @@ from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import Series
 from neuralsde.data.tables.time_axis import TimeAxis
 from neuralsde.data.trajectories import Trajectories
-from neuralsde.files import writable_folder
+from neuralsde.files import replacing, writable_folder
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
 from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
@@ -138,7 +138,7 @@ class TableForecast:
                     yield [self.table.ids[path], self.table.time.show(time), name, *(float(v[b, t, k]) for v in values)]
 
     def write(self, output: str | os.PathLike[str]) -> None:
-        with open(output, "w", newline="", encoding="utf-8") as file:
+        with replacing(Path(output)) as new, open(new, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(self.header)
             writer.writerows([*row[:3], *(f"{value:.8g}" for value in row[3:])] for row in self.rows())

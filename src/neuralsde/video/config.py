@@ -30,16 +30,16 @@ class AutoencoderConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How videos are decoded; what is absent is as is usual for the data set."""
+    """How videos are decoded. Defaults are those of the data set."""
 
     size: int | None = None
-    """Height and width of frames in pixels; absent: 64, CLEVRER 128."""
+    """Height and width of frames in pixels (64, CLEVRER 128, if not given)."""
     fit: Literal["crop", "stretch"] | None = None
-    """Cut a square out of the middle, or squeeze all into it; absent: crop, public data sets stretch."""
+    """Crop a square from the middle, or stretch to one (crop, public data sets stretch, if not given)."""
     colour: bool | None = None
-    """Three channels or one; absent: colour, KTH and Weizmann grey."""
+    """Three channels or one (colour, KTH and Weizmann grey, if not given)."""
     num_workers: int | None = None
-    """Processes that decode; 0: none but this; absent: one for each processor."""
+    """Processes that decode; 0: this one alone (one per processor if not given)."""
     on_bad: Literal["skip", "raise"] = "skip"
     """Leave out files that cannot be used and name them in the report, or stop at the first."""
 
@@ -53,23 +53,21 @@ class VideoFit(Decoding):
     fps: float | None = None
     """Frames per second of the model's steps; times stay those of the files. Absent: as in the files."""
     way: str | None = None
-    """The way of splitting, where the data has several; absent: the usual one."""
+    """Which of the data set's official splits to use (the usual one if not given)."""
     num_context: int = 4
     """Frames that are given to predict the next."""
     width: int | None = None
-    """Size of the net; absent: on a GPU that of the recipe `people`, else 128 (1 million parameters)."""
+    """Width of the net (as in the recipe `people` on a GPU, else 128, if not given)."""
     batch_size: int | None = None
-    """Frames per step; absent: on a GPU those of the recipe `people`, else 32."""
+    """Batch size, in frames (as in the recipe `people` on a GPU, else 32, if not given)."""
     autoencoder: str | None = None
-    """Folder of a trained autoencoder of frames of this size, to use instead of a new one; or taef2:FOLDER, with the published
-    weights of that tiny autoencoder."""
+    """Folder of a trained autoencoder of this frame size, or taef2:FOLDER with its published weights."""
     autoencoder_steps: int | None = None
-    """Optimiser steps of the autoencoder; absent: by the number of frames, at most those of its recipe on a GPU, else 1,000."""
+    """Optimiser steps of the autoencoder (by the number of frames if not given; at most 1,000 on a CPU)."""
     refine: bool = False
-    """Learn a refiner too: frames then take two passes, in which what may happen is decided. It needs an even frame rate."""
+    """Law of a step Refined: two passes per frame. It needs an even frame rate."""
     copies: int = 0
-    """Learn from so many copies of each video too, seen a little nearer, in another light, every other one mirrored: for a long
-    training on few videos."""
+    """Zoomed, relit and mirrored copies of each video to train on: for long trainings on few videos."""
 
     def __post_init__(self) -> None:
         size = self.size

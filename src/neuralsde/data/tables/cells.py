@@ -12,10 +12,12 @@ import gzip
 import io
 import os
 import re
-from collections.abc import Iterator
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +28,11 @@ SEPARATORS = (",", ";", "\t", "|")
 NOTHING = frozenset({"", "na", "n/a", "n.a.", "#n/a", "nan", "nat", "null", "none", "-", "--", "?", "missing"})
 """Cells that say that there is no value, in lower case."""
 SAMPLE = 1_000  # rows from which the decimal sign is found out
+MAX_COLUMNS = 10_000
+MAX_CELLS = 2**30  # of a parquet file: 8 GiB as numbers
+MAX_TEXT = 4 * 2**30  # bytes of a CSV file, after decompression
+MAX_RATIO, ALWAYS_TEXT = 100, 16 * 2**20
+"""A .gz file may grow to this many times its size, or to this many bytes: tables grow by 30, bombs by 1,000."""
 COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.I)
 POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.I)
 
@@ -45,24 +52,43 @@ class Cells:
 
 def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, decimal: str | None = None) -> Cells:
     """Read a CSV file (.csv, .tsv, .txt, also .gz) or a parquet file."""
-    file = Path(path)
     try:
-        import pandas as pd
+        file = Path(path)
+        there = file.is_file()
+    except (TypeError, OSError) as error:  # no path at all, or a name that no file can have
+        raise ValueError(
+            f"A table must be the path of a file. Got {str(path)[:80]!r} ({type(error).__name__})."
+        ) from None
+    try:
+        import pandas  # noqa: F401
     except ImportError:
         raise ValueError("Tables need pandas: pip install 'neuralsde[data]'.") from None
-    if not file.is_file():
+    if not there:
         raise ValueError(f"There is no file {file}.")
     suffix = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
     if suffix in (".csv", ".tsv", ".txt"):
         return _read_csv(file, separator, decimal)
     if file.suffix not in (".parquet", ".pq"):
         raise ValueError(f"A table must end in .csv, .tsv, .txt (also .gz) or .parquet. Got {file.name}. Convert it.")
+    return _read_parquet(file)
+
+
+def _read_parquet(file: Path) -> Cells:
+    import pandas as pd
+
     try:
-        frame = pd.read_parquet(file)
+        from pyarrow import parquet
     except ImportError:
         raise ValueError("Parquet files need pyarrow: pip install 'neuralsde[data]'.") from None
-    except Exception as error:  # pyarrow's own errors
-        raise ValueError(f"{file} is not a parquet file ({error}).") from None
+    try:
+        size = parquet.read_metadata(file)
+        small = size.num_columns <= MAX_COLUMNS and size.num_rows * size.num_columns <= MAX_CELLS
+        frame = pd.read_parquet(file) if small else None
+    except Exception as error:  # pyarrow's own errors, of one line or several
+        raise ValueError(f"{file} is not a parquet file ({' '.join(str(error).split())[:300]}).") from None
+    _check_width(file, size.num_columns)
+    if frame is None:
+        raise ValueError(f"{file} has more than {MAX_CELLS:,} cells. Got {size.num_rows:,} rows. Split it.")
     named = [name for name in frame.index.names if name is not None and name not in frame.columns]
     frame = (frame.reset_index(level=named) if named else frame).reset_index(drop=True)
     return Cells(file.name, {str(name): frame[name] for name in frame.columns}, np.arange(1, len(frame) + 1))
@@ -75,12 +101,18 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
     first = [line for line in text[:100_000].splitlines() if line.strip()][:50]
     if not first:
         raise ValueError(f"{file} is empty.")
+    if separator and (len(separator) != 1 or separator in '"\r\n'):
+        raise ValueError(
+            f"`separator` must be one character, and no quote or line end. Got {separator!r}. Leave it out to have it found, "
+            "or replace it in the file."
+        )
     separator = separator or max(SEPARATORS, key=lambda s: _agreement(first, s))
     lines = _rows(file, text, separator)
     header = next(lines)[2]
+    _check_width(file, len(header))
     names = [name.strip() or f"column {k + 1}" for k, name in enumerate(header)]
-    if len(set(names)) < len(names):
-        twice = next(n for n in names if names.count(n) > 1)
+    twice, uses = Counter(names).most_common(1)[0]
+    if uses > 1:
         raise ValueError(f"{file} has two columns {twice!r}. Rename one.")
     if all(re.fullmatch(POINT_NUMBER, n) or n.lstrip("+-").isdigit() for n in names):
         raise ValueError(f"The first line of {file} must hold the names of the columns. Got {', '.join(names[:5])}.")
@@ -118,16 +150,43 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
 
 def _decode(file: Path) -> tuple[str, list[str]]:
     """The text of the file, and a word where it is not UTF-8."""
-    try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(f"{file} is not a whole gzip file ({error}).") from None
+    if file.suffix == ".gz":
+        try:
+            _check_unpacked(file)
+            data = gzip.decompress(file.read_bytes())
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{file} is not a whole gzip file ({error}).") from None
+    else:
+        _check_size(file, file.stat().st_size, MAX_TEXT)
+        data = file.read_bytes()
     if b"\0" in data[:10_000]:
         raise ValueError(f"{file} is not a text file in UTF-8. Save it as CSV in UTF-8.")
     try:
         return data.decode("utf-8-sig"), []
     except UnicodeDecodeError:
         return data.decode("latin-1"), ["the text is not UTF-8 and was read as Latin-1"]
+
+
+def _check_unpacked(file: Path) -> None:
+    """Unpack a .gz file a block at a time, and keep nothing: its size is known before it takes memory."""
+    size = 0
+    with open(file, "rb") as packed, gzip.open(packed) as unpacked:
+        while block := unpacked.read(2**20):
+            size += len(block)
+            _check_size(file, size, min(MAX_TEXT, max(ALWAYS_TEXT, MAX_RATIO * packed.tell())))
+
+
+def _check_size(file: Path, size: int, limit: int) -> None:
+    if size > limit:
+        raise ValueError(
+            f"{file} holds too much text: over {limit / 2**20:,.0f} MiB. A CSV file may hold {MAX_TEXT // 2**30} GiB, and a .gz "
+            f"file {MAX_RATIO} times its size. Split it, or write it as parquet."
+        )
+
+
+def _check_width(file: Path, num: int) -> None:
+    if num > MAX_COLUMNS:
+        raise ValueError(f"{file} has {num:,} columns. At most {MAX_COLUMNS:,} are read. Keep those that are needed.")
 
 
 def _rows(file: Path, text: str, separator: str) -> Iterator[tuple[int, int, list[str]]]:
@@ -155,13 +214,34 @@ def _has_decimal_commas(columns: list[list[str]]) -> bool:
 
 def check_names(cells: Cells, names: list[str]) -> None:
     """Refuse names of columns that are not there, or have two uses."""
+    uses = Counter(names)
     for name in names:
         if name not in cells.columns:
             near = difflib.get_close_matches(name, cells.columns, 1, 0.5)
-            hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(cells.columns)}."
+            hint = f"Did you mean {near[0]!r}?" if near else f"It has {first_few(cells.columns)}."
             raise ValueError(f"{cells.file} has no column {name!r}. {hint}")
-        if names.count(name) > 1:
+        if uses[name] > 1:
             raise ValueError(f"The column {name!r} was named twice. Give it one use: id, time, a feature or context.")
+
+
+def first_few(names: Iterable[str], num: int = 10) -> str:
+    """Names for a message."""
+    shown = [name if len(name) <= 40 else name[:40] + "…" for name in names]
+    return ", ".join(shown[:num]) + (", …" if len(shown) > num else "")
+
+
+def show_cell(cell: Any) -> str:
+    """A cell for a message: text in quotes, and not too much of it."""
+    text = repr(cell) if isinstance(cell, str) else str(cell)
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
+def as_names(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """The text of each cell (rows,), and where there is none; the words NA, nan and None are text as any other."""
+    missing = column.isna().to_numpy(dtype=bool)
+    cells = column if column.dtype == object else column.astype(str)
+    names = np.array([str(cell) for cell in cells], dtype=object)
+    return names, missing | (names == "").astype(bool)
 
 
 def is_missing(column: pd.Series) -> np.ndarray:
@@ -180,12 +260,12 @@ def as_numbers(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
         return column.to_numpy(np.float64, na_value=np.nan), np.zeros(len(column), bool)
     if pd.api.types.is_datetime64_any_dtype(column) or pd.api.types.is_timedelta64_dtype(column):
         return np.full(len(column), np.nan), column.notna().to_numpy(dtype=bool)
-    values = np.array(pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan))
-    rest = np.flatnonzero(np.isnan(values))
-    rest = rest[~is_missing(column.iloc[rest])]
-    words = column.iloc[rest].astype(str).str.lower()
-    if np.isnan(values).all() and words.isin(["true", "false"]).all():
-        values[rest] = words == "true"
-    text = np.zeros(len(column), bool)
-    text[rest] = np.isnan(values[rest])
+    cells = column.to_numpy(dtype=object)
+    values = np.array(pd.to_numeric(cells, errors="coerce"), dtype=np.float64)
+    text = np.isnan(values)
+    text[text] = ~is_missing(column[text])
+    words = {str(cell).lower() for cell in cells[text]}
+    if words and words <= {"true", "false"} and np.isnan(values).all():
+        values[text] = [str(cell).lower() == "true" for cell in cells[text]]
+        text[:] = False
     return values, text

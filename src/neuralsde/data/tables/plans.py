@@ -10,7 +10,7 @@ import os
 import numpy as np
 
 from neuralsde.data.columns import KINDS, has_zone, in_paths, parse_stamps, unread
-from neuralsde.data.tables.cells import Cells, as_numbers, check_names, read_cells
+from neuralsde.data.tables.cells import Cells, as_names, as_numbers, check_names, read_cells, show_cell
 from neuralsde.data.tables.read import Table
 
 Plan = list[tuple[np.ndarray, np.ndarray]]
@@ -56,14 +56,17 @@ def _numbers(cells: Cells, name: str) -> np.ndarray:
 def _all_read(cells: Cells, name: str, read: np.ndarray, what: str) -> None:
     if not read.all():
         k = int(np.argmin(read))
-        cell = cells.columns[name].iloc[k]
-        raise ValueError(f"{cells.file}: the column {name!r} must hold {what}. Got {cell!r} in line {cells.line[k]}.")
+        cell = show_cell(cells.columns[name].iloc[k])
+        raise ValueError(f"{cells.file}: the column {name!r} must hold {what}. Got {cell} in line {cells.line[k]}.")
 
 
 def _places(cells: Cells, table: Table) -> np.ndarray:
     """The place of each row's path in the table; -1: it is not there."""
     place = {name: k for k, name in enumerate(table.ids)}
-    found = np.array([place.get(str(name), -1) for name in cells.columns[str(table.id)]], dtype=int)
+    column = str(table.id)
+    names, missing = as_names(cells.columns[column])
+    _all_read(cells, column, ~missing, "an id in every row")
+    found = np.array([place.get(name, -1) for name in names], dtype=int)
     lacking = [name for name, num in zip(table.ids, np.bincount(found + 1, minlength=len(place) + 1)[1:]) if not num]
     if lacking:
         raise ValueError(

@@ -16,9 +16,22 @@ import numpy as np
 
 from neuralsde.data.arrays import LARGEST
 from neuralsde.data.columns import KINDS, has_zone, in_paths, look_like_days, parse_stamps, unread
-from neuralsde.data.tables.cells import Cells, as_numbers, check_names, is_missing, read_cells
+from neuralsde.data.tables.cells import (
+    Cells,
+    as_names,
+    as_numbers,
+    check_names,
+    first_few,
+    is_missing,
+    read_cells,
+    show_cell,
+)
 from neuralsde.data.tables.time_axis import SECONDS, TimeAxis
 from neuralsde.data.trajectories import Trajectories
+from neuralsde.records import from_dict
+
+CLOSE, ONE_TIME = 1e-6, 1e-9
+"""Shares of the median gap: nearer times are refused, and still nearer ones are one time."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +81,16 @@ class Layout:
     decimal: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Uses:
+    """Which columns are used for what."""
+
+    id: str | None
+    time: str | None
+    columns: tuple[str, ...] | None
+    context: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Table:
     """Paths read from a file."""
@@ -112,10 +135,15 @@ def read_table(
         separator: of a CSV, if it is not to be found out.
         decimal: sign in the numbers of a CSV, "." or ",", if it is not to be found out.
     """
-    if time_unit not in SECONDS:
-        raise ValueError(f"`time_unit` must be one of {', '.join(SECONDS)}. Got {time_unit!r}.")
     if isinstance(columns, str) or isinstance(context, str):
         raise ValueError(f"`columns` and `context` are lists of names. Got {columns=}, {context=}.")
+    from_dict(_Uses, {"id": id, "time": time, "columns": columns, "context": context})  # of the right kinds
+    told = {"time_unit": time_unit, "date_format": date_format, "separator": separator, "decimal": decimal}
+    layout = from_dict(Layout, told)
+    if time_unit not in SECONDS:
+        raise ValueError(f"`time_unit` must be one of {', '.join(SECONDS)}. Got {time_unit!r}.")
+    if decimal not in (None, ".", ","):
+        raise ValueError(f'`decimal` must be "." or ",". Got {decimal!r}. Leave it out to have it found.')
     cells = read_cells(path, separator=separator, decimal=decimal)
     roles = [name for name in (id, time) if name is not None]
     check_names(cells, [*roles, *(columns or ()), *context])
@@ -143,7 +171,7 @@ def read_table(
     short = lengths < 2
     if short.any():
         few = [ids[k] for k in np.flatnonzero(short)]
-        rows.notes.append(f"{len(few)} path(s) too short: {', '.join(few[:10])}{', …' if len(few) > 10 else ''}")
+        rows.notes.append(f"{len(few)} path(s) too short: {first_few(few)}")
         rows.drop_places(kept[short[codes]], "path with fewer than two observations")
     long = ~short[codes]
     report = rows.report(unused)
@@ -158,7 +186,6 @@ def read_table(
         None if stamps is None else np.split(stamps[kept], cuts),
         np.split(conditions[long], cuts) if context else None,
     )
-    layout = Layout(time_unit=time_unit, date_format=date_format, separator=separator, decimal=decimal)
     return Table(data, report, tuple(ids), id, axis, tuple(chosen), tuple(context), layout)
 
 
@@ -222,17 +249,16 @@ class _Rows:
     def example(self, column: str, rows: np.ndarray) -> str:
         """The first of these cells, and its line."""
         k = int(np.argmax(rows))
-        cell = self.cells.columns[column].iloc[k]
-        return f"{repr(cell) if isinstance(cell, str) else cell} in line {self.cells.line[k]}"
+        return f"{show_cell(self.cells.columns[column].iloc[k])} in line {self.cells.line[k]}"
 
     def names(self, column: str | None) -> np.ndarray:
         """The path of each row."""
         if column is None:
             self.notes.append("no id column was named: all rows are one path")
             return np.full(len(self.left), "0", dtype=object)
-        cells = self.cells.columns[column]
-        self.drop((cells.isna() | (cells == "")).to_numpy(dtype=bool), f"no {column}")
-        return cells.astype(str).to_numpy(dtype=object)
+        names, missing = as_names(self.cells.columns[column])
+        self.drop(missing, f"no {column}")
+        return names
 
     def stamps(self, column: str | None, unit: str, date_format: str | None) -> tuple[np.ndarray | None, TimeAxis]:
         """The time of each row, in `unit` where it was a date or a duration."""
@@ -279,21 +305,23 @@ class _Rows:
     def choose(self, columns: Sequence[str] | None, taken: list[str]) -> tuple[list[str], dict[str, str]]:
         """The features, and why other columns are not among them."""
         chosen, unused = list(columns or ()), {}
+        used = {*taken, *chosen}
         for name in self.cells.columns:
-            if name in taken or name in chosen:
+            if name in used:
+                continue
+            if columns is not None:
+                unused[name] = "not asked for"
                 continue
             values, text = self._read(name)
             numbers = int(np.isfinite(values).sum())
-            if columns is not None:
-                unused[name] = "not asked for"
-            elif name in self.cells.unnamed:
+            if name in self.cells.unnamed:
                 unused[name] = "it has no name"
             elif numbers and numbers >= text.sum():
                 chosen.append(name)
             else:
                 unused[name] = "no numbers" if text.any() else "empty"
         if not chosen:
-            raise ValueError(f"There is no column of numbers to learn from. Got {', '.join(self.cells.columns)}.")
+            raise ValueError(f"There is no column of numbers to learn from. Got {first_few(self.cells.columns)}.")
         return chosen, unused
 
     def _read(self, column: str) -> tuple[np.ndarray, np.ndarray]:
@@ -337,7 +365,8 @@ class _Rows:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Of sorted rows: the first of each path and time (a mask), and their states with the first value of each column."""
         index = np.arange(len(path))
-        first = np.append(True, (np.diff(path) != 0) | (np.diff(stamps) != 0))
+        first = np.ones(len(path), bool)
+        first[1:] = (np.diff(path) != 0) | ~self._one_time(places, path, stamps)
         if first.all():
             return first, states
         group = first.cumsum() - 1
@@ -355,6 +384,27 @@ class _Rows:
         if lost.any():
             self.notes.append(f"{lost.sum()} row(s) differ from an earlier one of their path and time, which is kept")
         return first, joined
+
+    def _one_time(self, places: np.ndarray, path: np.ndarray, stamps: np.ndarray) -> np.ndarray:
+        """Which sorted rows, from the second on, have the time of the row before, up to rounding; close ones are refused."""
+        gaps = np.where(np.diff(path) == 0, np.diff(stamps), np.inf)
+        rounding = gaps <= 4 * np.spacing(np.abs(stamps[1:]))
+        apart = gaps[np.isfinite(gaps) & ~rounding]
+        usual = float(np.median(apart)) if len(apart) else 0.0
+        close = gaps < CLOSE * usual
+        one = (gaps == 0) | (close & (rounding | (gaps <= ONE_TIME * usual)))
+        wrong = close & ~one
+        if wrong.any():
+            k = int(np.argmax(wrong))
+            lines = self.cells.line[places[k : k + 2]]
+            raise ValueError(
+                f"{self.cells.file}, lines {lines[0]} and {lines[1]}: one path has two times that are {gaps[k]:.3g} apart, where "
+                f"{usual:.3g} is usual. Such steps cannot be learned from. Round the times, or drop a row."
+            )
+        rounded = one & (gaps > 0)
+        if rounded.any():
+            self.notes.append(f"{rounded.sum()} row(s) differ from the time before by rounding: taken as one time")
+        return one
 
     def report(self, unused: dict[str, str]) -> TableReport:
         """The account."""
