@@ -12,10 +12,11 @@ import numpy as np
 
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.task import task_for
+from neuralsde.extras import need
 from neuralsde.files import writable_folder
 from neuralsde.models.build import build, load
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import load_yaml, save_yaml, to_dict, with_settings
+from neuralsde.records import load_yaml, need_extras, save_yaml, to_dict, with_settings
 from neuralsde.training.config import RunOptions
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import provenance, write_results
@@ -42,6 +43,7 @@ def run(
     options: RunOptions | None = None,
 ) -> Outcome:
     """Train and score one experiment; with `run_dir`, leave config.yaml, metrics, checkpoints, the model and results.json."""
+    need_extras(experiment.task, experiment.model)
     task = task_for(experiment.task)
     if experiment.model.history != 1 and not task.starts_from_history:
         raise ValueError(f"This task starts from one state: `history` must be 1. Got {experiment.model.history}.")
@@ -85,5 +87,6 @@ def score_run(run_dir: str | os.PathLike[str], *, seed: int = 0, **settings: Any
 
 def plot_run(run_dir: str | os.PathLike[str], *, num_paths: int = 200, seed: int = 0) -> Figure:
     """A figure of paths of a finished run."""
+    need("A figure", "matplotlib")
     model, experiment = load_run(run_dir)
     return task_for(experiment.task).plot(model, title=experiment.name, num_paths=num_paths, seed=seed)

@@ -16,6 +16,7 @@ from neuralsde.data.videos.folders import folder_clips
 from neuralsde.data.videos.public import public_clips
 from neuralsde.data.videos.sharding import write_shards
 from neuralsde.data.videos.shards import INDEX, UNFINISHED, VideoShards
+from neuralsde.extras import need
 from neuralsde.files import writable_folder
 from neuralsde.models.build import build
 from neuralsde.models.scale import Scale
@@ -125,6 +126,7 @@ def fit_videos(
 
 
 def _check(folder: Path, train: TrainConfig, steps: int | None, holdout: float, resume: bool) -> None:
+    need("A report with pictures", "PIL")
     check(0 <= holdout < 1, f"`holdout` is a share within [0, 1). Got {holdout}.")
     check(steps is None or steps >= 1, f"`steps` must be at least 1. Got {steps}.")
     runs = [(folder / name).exists() for name in ("checkpoints", "autoencoder/checkpoints")]

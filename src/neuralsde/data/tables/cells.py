@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neuralsde.extras import need
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -46,10 +48,9 @@ class Cells:
 def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, decimal: str | None = None) -> Cells:
     """Read a CSV file (.csv, .tsv, .txt, also .gz) or a parquet file."""
     file = Path(path)
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ValueError("Tables need pandas: pip install 'neuralsde[data]'.") from None
+    need("A table", "pandas")
+    import pandas as pd
+
     if not file.is_file():
         raise ValueError(f"There is no file {file}.")
     suffix = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
@@ -57,10 +58,9 @@ def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, de
         return _read_csv(file, separator, decimal)
     if file.suffix not in (".parquet", ".pq"):
         raise ValueError(f"A table must end in .csv, .tsv, .txt (also .gz) or .parquet. Got {file.name}. Convert it.")
+    need("A parquet file", "pyarrow")
     try:
         frame = pd.read_parquet(file)
-    except ImportError:
-        raise ValueError("Parquet files need pyarrow: pip install 'neuralsde[data]'.") from None
     except Exception as error:  # pyarrow's own errors
         raise ValueError(f"{file} is not a parquet file ({error}).") from None
     named = [name for name in frame.index.names if name is not None and name not in frame.columns]
