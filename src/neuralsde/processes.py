@@ -52,8 +52,7 @@ def worker_pool(num_workers: int) -> Iterator[ProcessPoolExecutor]:
         try:
             yield pool
         except BaseException:
-            ours.close()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)  # then `ours` is closed
             raise
 
 

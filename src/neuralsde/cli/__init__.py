@@ -27,10 +27,8 @@ usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: one line for what went wrong, no traceback for what a user can mend."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a letter that this terminal does not know is shown as a question mark
+        if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal does not know is shown as a question mark
+            stream.reconfigure(errors="replace")
     try:
         try:
             _run(sys.argv[1:] if arguments is None else arguments)
