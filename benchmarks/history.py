@@ -14,11 +14,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import multiprocessing
 import os
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ import torch
 import neuralsde as nsde
 from neuralsde.experiments.compare import summarise
 from neuralsde.nets.config import HistoryConfig, MLPConfig, NetConfig
+from neuralsde.processes import worker_pool
 from neuralsde.records import to_dict
 from neuralsde.training.run_folder import provenance, write_results
 
@@ -118,7 +118,7 @@ def main() -> None:
         for case, label, seed in itertools.product(CASES, reversed(NETS), range(args.num_seeds))
         if (row_name(label, *case), seed) not in kept
     ]
-    with ProcessPoolExecutor(args.num_workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(args.num_workers) as pool:
         for k, future in enumerate(as_completed([pool.submit(work, *job) for job in jobs]), 1):
             run = future.result()
             runs.append(run)

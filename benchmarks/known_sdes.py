@@ -20,11 +20,10 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from neuralsde.experiments.config import KnownSDEConfig
 from neuralsde.experiments.tasks import known_sdes
 from neuralsde.metrics.forecast import energy_distance
 from neuralsde.models.sequence import SequenceModel
+from neuralsde.processes import worker_pool
 from neuralsde.solvers.integrate import Diverged
 from neuralsde.training.run_folder import provenance, write_results
 
@@ -228,7 +228,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.output.exists():
         values |= json.loads(args.output.read_text(encoding="utf-8"))
     values["runs"].append(record(args))
-    with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
+    with worker_pool(args.workers) as pool:
         if args.memory is not None:
             section, same = "memory", ("method", "length", "batch")
             waiting = [pool.submit(memory.measure, *job) for job in memory_jobs(args)]

@@ -591,7 +591,7 @@ def test_a_missing_extra_is_named(form, module, tmp_path, monkeypatch):
     place = FORMS[form](tmp_path)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setitem(sys.modules, f"{module}.parquet", None)
-    with pytest.raises(ValueError, match=rf"need {module}: pip install 'neuralsde\[data\]'"):
+    with pytest.raises(ValueError, match=rf"needs {module}: pip install 'neuralsde\[data\]'"):
         read_demonstrations(place)
 
 

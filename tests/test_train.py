@@ -18,10 +18,11 @@ from torch import nn
 
 from neuralsde import NeuralSDE, Trajectories, fit, load
 from neuralsde.nets.config import MLPConfig
+from neuralsde.processes import Interrupted
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.checkpoints import CheckpointError, Checkpoints
 from neuralsde.training.config import TrainConfig
-from neuralsde.training.fit import Interrupted, NonFiniteLoss, learning_rate
+from neuralsde.training.fit import NonFiniteLoss, learning_rate
 
 SCRIPT = Path(__file__).parent / "support" / "distributed_fit.py"
 QUIET = {"progress": False, "cpu": True, "batch_size": 32}

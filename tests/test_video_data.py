@@ -352,7 +352,7 @@ def test_settings_are_checked():
     assert settings.shape == (1, 64, 64)
 
 
-@pytest.mark.parametrize(("module", "message"), [("av", "Videos need PyAV and Pillow"), ("h5py", "HDF5 needs h5py")])
+@pytest.mark.parametrize(("module", "message"), [("av", "A video needs PyAV"), ("h5py", "HDF5 needs h5py")])
 def test_without_the_extra(module, message, tmp_path, monkeypatch):
     video, store = write_film(tmp_path / "a.mp4", pictures(3)), write_river(tmp_path / "a.h5", [2])
     monkeypatch.setitem(sys.modules, module, None)

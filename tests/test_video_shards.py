@@ -248,13 +248,15 @@ def test_killed_in_the_middle_it_goes_on(tmp_path, monkeypatch):
         "from neuralsde.data.videos.sharding import write_shards\n"
         f"write_shards(folder_clips({str(tmp_path / 'in')!r}), {str(place)!r}, num_workers=2, shard_bytes=2**18)\n"
     )
-    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path / "site")}
+    paths = os.pathsep.join([str(tmp_path / "site"), *(path for path in sys.path if path)])
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     run = subprocess.Popen([sys.executable, "-c", code], env=env)
     limit = time.monotonic() + 60
     while not (place / "frames-00000.json").exists():
         assert run.poll() is None and time.monotonic() < limit
         time.sleep(0.001)
-    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    children = [pid for file in Path(f"/proc/{run.pid}/task").glob("*/children") for pid in file.read_text().split()]
+    assert children
     run.send_signal(signal.SIGKILL)
     run.wait()
     assert not (place / "videos.json").exists()
@@ -314,7 +316,7 @@ def test_a_full_disk_is_said_and_what_is_done_stays(films, tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfileobj", full)
-        with pytest.raises(RunError, match=r"Cannot write frames-00000\.npy \(No space left on device\)\. Make room"):
+        with pytest.raises(RunError, match=r"Cannot write to .* \(No space left on device\)\. Make room"):
             write(films, tmp_path / "s")
     assert len(write(films, tmp_path / "s")) == 5 and not list((tmp_path / "s").glob("*.tmp"))
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
+from neuralsde.extras import need
 from neuralsde.files import check_size, read_text, replacing
 from neuralsde.formats import current
 
@@ -83,6 +84,8 @@ class Choice:
 
     builds: ClassVar[str | type] = ""
     """What the settings are of: a class, or "module:Class", which is imported when it is needed."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Modules of extras that it takes, so that a run can say at its start which are missing."""
     _kinds: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -93,6 +96,12 @@ class Choice:
     def kinds(cls) -> dict[str, Any]:
         """The class itself and what derives from it, by name."""
         return {name: kind for name, kind in Choice._kinds.items() if issubclass(kind, cls)}
+
+
+def need_extras(*configs: Choice) -> None:
+    """Refuse settings of what takes a module that is not installed."""
+    for config in configs:
+        need(type(config).__name__.removesuffix("Config"), *config.needs)
 
 
 def built_by(config: Choice) -> Any:

@@ -60,6 +60,7 @@ class DDIMConfig(NextStateConfig):
     """Denoising diffusion with the scheduler of diffusers."""
 
     builds: ClassVar[str] = "neuralsde.baselines.ddim:DDIM"
+    needs: ClassVar[tuple[str, ...]] = ("diffusers",)
 
     prediction: Literal["epsilon", "sample", "v_prediction"] = "epsilon"
     """What the net predicts."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from neuralsde.baselines.config import NOISE_LEVELS, DDIMConfig, DiffusionSteps
 from neuralsde.baselines.next_state import Fresh, Net, NextStateModel
+from neuralsde.extras import need
 from neuralsde.models.scale import Scale
 from neuralsde.solvers.noise import Noise
 
@@ -22,10 +23,9 @@ from neuralsde.solvers.noise import Noise
 @lru_cache(maxsize=16)
 def scheduler(config: DDIMConfig, num_steps: int, limit: float) -> Any:
     """The scheduler of diffusers for so many steps; targets are clipped to `limit`. It is only read after this."""
-    try:
-        from diffusers import DDIMScheduler
-    except ImportError:
-        raise ValueError("DDIM needs diffusers: pip install 'neuralsde[baselines]'.") from None
+    need("DDIM", "diffusers")
+    from diffusers import DDIMScheduler
+
     made: Any = DDIMScheduler(
         num_train_timesteps=NOISE_LEVELS,
         beta_schedule="squaredcos_cap_v2",

@@ -1,5 +1,7 @@
 """The command `nsde`. What it can do is imported when it is asked for, so that `nsde --help` is instant."""
 
+import io
+import os
 import sys
 
 OVERVIEW = """\
@@ -24,7 +26,25 @@ usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: one line for what went wrong, no traceback for what a user can mend."""
-    words = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal does not know is shown as a question mark
+            stream.reconfigure(errors="replace")
+    try:
+        try:
+            _run(sys.argv[1:] if arguments is None else arguments)
+        finally:  # here and not at exit, where Python shows a traceback of what cannot be written
+            sys.stdout.flush()
+            sys.stderr.flush()
+    except OSError as error:  # of the output itself: whoever reads it has seen enough (`| head`), or its disk is full
+        broken = isinstance(error, BrokenPipeError)
+        if not broken:
+            print(f"nsde: Cannot write the output: {error.strerror}.", file=sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise SystemExit(141 if broken else 2) from None
+
+
+def _run(words: list[str]) -> None:
     if not words or words[0] in ("-h", "--help", "help"):
         print(OVERVIEW)
         return
@@ -34,13 +54,17 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"neuralsde {__version__}")
         return
     from neuralsde.cli.commands import dispatch
+    from neuralsde.processes import terminable
     from neuralsde.records import RunError
 
     try:
-        dispatch(words)
+        with terminable():
+            dispatch(words)
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError, RunError) as error:
         print(f"nsde: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as stop:
         print(f"\nnsde: {str(stop) or 'Stopped.'}", file=sys.stderr)
-        raise SystemExit(130) from None
+        raise SystemExit(128 + getattr(stop, "number", 2)) from None

@@ -162,5 +162,7 @@ def dispatch(arguments: list[str]) -> None:
     rest = ["--help" if argument == "--help-all" else argument for argument in rest]
     try:
         tyro.cli(command, args=rest, prog=f"nsde {name}", registry=PARTS).run()
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError, RunError) as error:
         raise RunError(in_flags(str(error), COMMANDS[name])) from None

@@ -66,11 +66,14 @@ class Data:
 
     def _pusht(self, output: Path) -> None:
         from neuralsde.data.download import SOURCES, fetch
+        from neuralsde.extras import need
         from neuralsde.files import writable_folder
 
         flags = flags_of(self.videos)
         check(not flags, f"{', '.join(flags)} is for videos, not for pusht.")
         check(output.suffix == ".npz", f"`--output` must end in .npz. Got {output}.")
+        if self.source is None:
+            need("The published data", "zarr")
         writable_folder(output.parent)
         place = self.source or fetch(SOURCES[self.task], output.parent)
         try:

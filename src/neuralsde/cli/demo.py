@@ -9,6 +9,7 @@ from typing import Literal
 from tyro.conf import Positional
 
 from neuralsde.cli.options import flags_of, refuse
+from neuralsde.extras import need
 from neuralsde.records import check
 
 OWN = {
@@ -84,6 +85,7 @@ class Demo:
 
         for name in ("futures.mp4", "futures.gif"):
             check_writable(output / name)
+        need("A collision", "pymunk")
         from neuralsde.experiments.demos.video import run_demo, shipped
         from neuralsde.video.model import load_video_model
 

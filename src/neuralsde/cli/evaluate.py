@@ -6,7 +6,6 @@ import dataclasses
 import json
 import sys
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from neuralsde.cli.forecast import OF_TABLES, TableOptions, refuse_videos
 from neuralsde.cli.options import flags_of, in_flags, keywords, refuse
 from neuralsde.data.tables.series import Series
 from neuralsde.experiments.config import Variant
+from neuralsde.extras import need
 from neuralsde.records import check, to_dict
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 FORECASTS = {"horizon", "num_times", "origins_per_path", "output", *OF_TABLES}  # options of tables alone
 FILMS, PICTURES = (".gif", ".mp4"), (".png", ".pdf", ".svg")
-NEEDS = {".gif": ("PIL", "video"), ".mp4": ("av", "video")} | dict.fromkeys(PICTURES, ("matplotlib", "plots"))
-"""The module that writes a kind of file, and the extra it comes with."""
+WRITERS = {".gif": "PIL", ".mp4": "av"} | dict.fromkeys(PICTURES, "matplotlib")  # modules that write kinds of files
 
 
 def policy_folder(path: Path) -> Path | None:
@@ -35,9 +34,7 @@ def policy_folder(path: Path) -> Path | None:
 
 def check_writable(file: Path) -> None:
     """Refuse a file whose writer is not installed."""
-    module, extra = NEEDS[file.suffix.lower()]
-    if find_spec(module) is None:
-        raise ValueError(f"To write {file.name} takes {module}: pip install 'neuralsde[{extra}]'.")
+    need(f"To write {file.name}", WRITERS[file.suffix.lower()])
 
 
 @dataclass(frozen=True, kw_only=True)

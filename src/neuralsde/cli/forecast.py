@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tyro.conf import Positional
 
 from neuralsde.cli.options import in_flags, keywords
+from neuralsde.extras import need
 
 if TYPE_CHECKING:
     from neuralsde.data.tables.read import Table
@@ -97,6 +98,8 @@ class Forecast(TableOptions):
     def run(self) -> None:
         from neuralsde.forecast.tables import forecast_table
 
+        if self.plot is not None:
+            need("A figure", "matplotlib")
         model, table = self.open(self.model, self.data)
         made = forecast_table(model, table, **keywords(forecast_table, self))
         print(f"Wrote forecasts of {len(made.forecasts.path)} path(s), {made.horizon:g} ahead, to {self.output}.")

@@ -13,6 +13,7 @@ from tyro.conf import Positional
 
 from neuralsde.cli.forecast import OF_TABLES, TableOptions, refuse_videos
 from neuralsde.cli.options import flags_of, keywords, refuse
+from neuralsde.extras import need
 from neuralsde.records import check, with_settings
 
 STATES = {"stop", "start", "data", "start_context", "start_time", "num_times", *OF_TABLES}
@@ -110,6 +111,8 @@ class Sample(TableOptions):
         num_paths = 4 if self.num_paths is None else self.num_paths
         suffix = output.suffix.lower()
         check(suffix in SUFFIXES, f"`--output` must end in {', '.join(SUFFIXES)} for videos. Got {output}.")
+        if suffix != ".npz":
+            need(f"To write {output.name}", "av" if suffix == ".mp4" else "PIL")
         check(num_frames >= 1, f"`--frames` must be at least 1. Got {num_frames}.")
         check(num_paths >= 1, f"`--num-paths` must be at least 1. Got {num_paths}.")
         check(0 < speed < math.inf, f"`--speed` must be positive. Got {speed}.")

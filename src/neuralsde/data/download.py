@@ -72,7 +72,7 @@ def _download(source: Source, part: Path, progress: bool) -> None:
     from tqdm import tqdm
 
     have = part.stat().st_size if part.exists() else 0
-    tag = _tag_file(part).read_text() if have and _tag_file(part).exists() else ""
+    tag = _tag_file(part).read_text(encoding="utf-8") if have and _tag_file(part).exists() else ""
     request = urllib.request.Request(source.url, headers={"User-Agent": "neuralsde"})
     if have and tag:  # without a tag nobody knows whether the file is still the same
         request.add_header("Range", f"bytes={have}-")
@@ -93,7 +93,7 @@ def _download(source: Source, part: Path, progress: bool) -> None:
         if answer.status == 206 and not resumed:
             raise http.client.HTTPException(f"asked from byte {have} on, got {answer.headers.get('Content-Range')}")
         have = have if resumed else 0
-        _tag_file(part).write_text(_tag(answer.headers))
+        _tag_file(part).write_text(_tag(answer.headers), encoding="utf-8")
         rest = answer.headers.get("Content-Length")
         total = have + int(rest) if rest else None
         bar = tqdm(total=total, initial=have, unit="B", unit_scale=True, desc=source.name, disable=not progress)

@@ -7,10 +7,9 @@ and runs that it already holds are not repeated, so a comparison can be filled b
 from __future__ import annotations
 
 import math
-import multiprocessing
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from neuralsde.experiments.run import run
 from neuralsde.files import alone, read_json, writable_folder
 from neuralsde.formats import current
 from neuralsde.metrics.forecast import student_t
-from neuralsde.records import check, from_dict, to_dict, with_settings
+from neuralsde.processes import worker_pool
+from neuralsde.records import check, from_dict, need_extras, to_dict, with_settings
 from neuralsde.training.config import RunOptions
 from neuralsde.training.run_folder import provenance, write_results
 
@@ -41,8 +41,9 @@ def run_all(
     jobs: Sequence[tuple[str, Experiment, str | None]], num_workers: int, *, cpu: bool = False
 ) -> Iterator[tuple[str, Experiment, dict[str, Any]]]:
     """Run (label, experiment, run folder) in worker processes; yield as they finish. A failure is raised when all are done."""
-    context, failure = multiprocessing.get_context("spawn"), None
-    with ProcessPoolExecutor(num_workers, mp_context=context) as pool:
+    need_extras(*(part for _, experiment, _ in jobs for part in (experiment.task, experiment.model)))
+    failure = None
+    with worker_pool(num_workers) as pool:
         futures = [pool.submit(_work, *job, cpu) for job in jobs]
         for future in as_completed(futures):
             failure = failure or future.exception()

@@ -107,6 +107,7 @@ class PushTConfig(TaskConfig):
     """Imitation of the Push-T demonstrations, scored in simulation (the paper's Section 4.2)."""
 
     builds: ClassVar[str] = "neuralsde.experiments.tasks.pusht:PushTTask"
+    needs: ClassVar[tuple[str, ...]] = ("gym_pusht",)
 
     data: str = "data/pusht.npz"
     """The demonstrations, as `nsde data pusht` leaves them."""

@@ -12,9 +12,10 @@ import numpy as np
 
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.task import Task, task_for
+from neuralsde.extras import need
 from neuralsde.models.build import build, load
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import load_yaml, save_yaml, to_dict, with_settings
+from neuralsde.records import load_yaml, need_extras, save_yaml, to_dict, with_settings
 from neuralsde.training.config import RunOptions
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import RunFolder, check_run, holds_run, open_run, provenance, write_results
@@ -41,6 +42,7 @@ def run(
     options: RunOptions | None = None,
 ) -> Outcome:
     """Train and score one experiment; with `run_dir`, leave config.yaml, metrics, checkpoints, the model and results.json."""
+    need_extras(experiment.task, experiment.model)
     task = task_for(experiment.task)
     check_run(run_dir, resume=resume)
     if experiment.model.history != 1 and not task.starts_from_history:
@@ -89,5 +91,6 @@ def score_run(run_dir: str | os.PathLike[str], *, seed: int = 0, **settings: Any
 
 def plot_run(run_dir: str | os.PathLike[str], *, num_paths: int = 200, seed: int = 0) -> Figure:
     """A figure of paths of a finished run."""
+    need("A figure", "matplotlib")
     model, experiment = load_run(run_dir)
     return task_for(experiment.task).plot(model, title=experiment.name, num_paths=num_paths, seed=seed)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from neuralsde.extras import need
 from neuralsde.metrics.power_law import fit_power_law
 
 if TYPE_CHECKING:
@@ -26,10 +27,9 @@ Share = Literal["all", "row", "col", "none"]
 def _figure(
     rows: int, columns: int, width: float, height: float, *, sharex: Share = "all", sharey: Share = "all"
 ) -> tuple[Figure, np.ndarray]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ValueError("Figures need matplotlib: pip install 'neuralsde[plots]'.") from None
+    need("A figure", "matplotlib")
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained", dpi=130)
     return figure, np.atleast_2d(figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False))
 

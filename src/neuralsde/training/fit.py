@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,11 @@ import torch
 from torch import Tensor
 
 from neuralsde.data.trajectories import Trajectories, Transitions
+from neuralsde.extras import need
 from neuralsde.files import read_text, replacing
 from neuralsde.formats import current
 from neuralsde.models.sequence import SequenceModel
+from neuralsde.processes import Interrupted
 from neuralsde.records import RunError, each_with_settings, to_dict
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.average import Average
@@ -48,10 +51,6 @@ MAX_METRICS = 2**30  # bytes of metrics.jsonl
 
 class NonFiniteLoss(RunError):
     """Training broke down."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """Training was stopped from outside, after the running step."""
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -100,6 +99,10 @@ def fit(
         check_run(run_dir, resume=resume)
     if options.trackers and run_dir is None:
         raise ValueError(f"`trackers` need a `run_dir` to write to. Got {options.trackers=}.")
+    if "wandb" in options.trackers:
+        need("This tracker", "wandb")
+    if "tensorboard" in options.trackers and find_spec("tensorboard") is None:
+        need("This tracker", "tensorboardX")
     if config.context_noise and not model.scale.context_size:
         raise ValueError(
             f"`context_noise` is for models with a context; this one has none. Got {config.context_noise=}."
@@ -207,7 +210,7 @@ class _Loop:
                     self._require_finite(values, parts, step)
                     self._save(done)
                 if stop and done < config.steps:
-                    raise Interrupted(self._farewell(done))
+                    raise Interrupted(self._farewell(done), stop[0])
         if options.trackers:
             self.accelerator.end_training()
         self.average.apply()
@@ -396,7 +399,7 @@ def _stop_signals() -> Iterator[list[int]]:
 
     def note(number: int, frame: object) -> None:
         if stop:
-            raise KeyboardInterrupt
+            raise Interrupted("Stopped.", number)
         stop.append(number)
 
     old = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}

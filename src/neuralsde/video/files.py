@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.extras import need
 from neuralsde.files import replacing
 from neuralsde.records import check
 
@@ -33,19 +34,17 @@ def write_video(frames: Any, path: str | os.PathLike[str], *, fps: float = 10.0)
 
 
 def _write_gif(frames: np.ndarray, file: Path, fps: float) -> None:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ValueError("A .gif needs Pillow: pip install 'neuralsde[video]'.") from None
+    need("A .gif", "PIL")
+    from PIL import Image
+
     first, *rest = [Image.fromarray(frame) for frame in frames]
     first.save(file, format="GIF", save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)
 
 
 def _write_mp4(frames: np.ndarray, file: Path, fps: float) -> None:
-    try:
-        import av
-    except ImportError:
-        raise ValueError("An .mp4 needs PyAV: pip install 'neuralsde[video]'. Or write a .gif.") from None
+    need("An .mp4", "av")
+    import av
+
     # Colours are stored for blocks of 2 × 2 pixels: sides must be even.
     even = np.pad(frames, [(0, 0), (0, frames.shape[1] % 2), (0, frames.shape[2] % 2), (0, 0)], mode="edge")
     with av.open(str(file), "w", format="mp4") as container:

@@ -16,6 +16,7 @@ from neuralsde.data.videos.folders import folder_clips
 from neuralsde.data.videos.public import public_clips
 from neuralsde.data.videos.sharding import write_shards
 from neuralsde.data.videos.shards import INDEX, UNFINISHED, VideoShards
+from neuralsde.extras import need
 from neuralsde.models.build import build
 from neuralsde.models.scale import Scale
 from neuralsde.nets.config import ConvConfig, UViTConfig
@@ -141,6 +142,7 @@ def _fit_in(
 
 
 def _check_train(train: TrainConfig) -> None:
+    need("A report with pictures", "PIL")
     usual = TrainConfig()
     other = [f.name for f in fields(train) if f.name != "seed" and getattr(train, f.name) != getattr(usual, f.name)]
     names = ", ".join(f"`train.{name}`" for name in other)

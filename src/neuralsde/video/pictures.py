@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.extras import need
 from neuralsde.records import check
 
 SHOWN = 128  # pixels that a frame has at least; smaller ones are enlarged by whole numbers
@@ -126,7 +127,5 @@ def _font() -> Any:
 def _pillow(module: str) -> Any:
     from importlib import import_module
 
-    try:
-        return import_module(f"PIL.{module}")
-    except ImportError:
-        raise ValueError("Pictures need Pillow: pip install 'neuralsde[video]'.") from None
+    need("A picture", "PIL")
+    return import_module(f"PIL.{module}")

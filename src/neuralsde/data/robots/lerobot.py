@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from neuralsde.data.robots.parquet_columns import kind_of, values_of
-from neuralsde.data.robots.recording import Recording, need
+from neuralsde.data.robots.recording import Recording
+from neuralsde.extras import need
 
 STAMPS, EPISODE = "timestamp", "episode_index"
 BOOKKEEPING = frozenset({STAMPS, EPISODE, "frame_index", "index", "task_index"})
@@ -36,7 +37,7 @@ class _Episode:
 
 def open_lerobot(folder: Path) -> Recording:
     """A dataset as LeRobot writes it."""
-    need("pyarrow.parquet", "LeRobot datasets")
+    need("A LeRobot dataset", "pyarrow")
     info = _info(folder)
     episodes = _episodes(folder, info)
     schema = _open(episodes[0].file).schema_arrow

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neuralsde.extras import need
+
 
 def _storage(kind: Any) -> Any:
     """The plain type behind an extension type."""
@@ -53,10 +55,9 @@ def values_of(column: Any, where: str) -> np.ndarray:
 
 def _pictures(cells: list[Any], where: str) -> np.ndarray:
     """Encoded images (PNG, JPEG) as (L, height, width, 3) uint8."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ValueError(f"{where} holds images, which need pillow: pip install 'neuralsde[video]'.") from None
+    need(f"An image in {where}", "PIL")
+    from PIL import Image
+
     images = []
     for k, cell in enumerate(cells):
         data = cell and cell["bytes"]

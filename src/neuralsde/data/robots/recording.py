@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,15 +32,6 @@ class Recording:
             hint = f"Did you mean {near[0]!r}? " if near else ""
             has = ", ".join(self.names) or "nothing that can be read"
             raise ValueError(f"{self.where} has no {name!r}. {hint}It has {has}; name one by `{argument}`.")
-
-
-def need(module: str, what: str) -> Any:
-    """A module of the extra `data`."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        name = module.split(".")[0]
-        raise ValueError(f"{what} need {name}: pip install 'neuralsde[data]'.") from None
 
 
 def lengths_from_ends(ends: np.ndarray, where: Path) -> np.ndarray:

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from neuralsde.data.robots.recording import Recording, lengths_from_ends, need
+from neuralsde.data.robots.recording import Recording, lengths_from_ends
+from neuralsde.extras import need
 
 ENDS = "episode_ends"
 STAMPS = "timestamp"
@@ -172,7 +173,9 @@ def zarr_root(place: Path) -> str | None:
 
 def open_zarr(place: Path) -> Recording:
     """A zarr store with the groups `data` and `meta`, as a folder or in a zip."""
-    zarr = need("zarr", "Replay buffers in zarr stores")
+    need("A zarr store", "zarr")
+    import zarr
+
     root = zarr_root(place)
     assert root is not None
 

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neuralsde.extras import need
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -59,10 +61,7 @@ def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, de
         raise ValueError(
             f"A table must be the path of a file. Got {str(path)[:80]!r} ({type(error).__name__})."
         ) from None
-    try:
-        import pandas  # noqa: F401
-    except ImportError:
-        raise ValueError("Tables need pandas: pip install 'neuralsde[data]'.") from None
+    need("A table", "pandas")
     if not there:
         raise ValueError(f"There is no file {file}.")
     suffix = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
@@ -76,10 +75,9 @@ def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, de
 def _read_parquet(file: Path) -> Cells:
     import pandas as pd
 
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise ValueError("Parquet files need pyarrow: pip install 'neuralsde[data]'.") from None
+    need("A parquet file", "pyarrow")
+    from pyarrow import parquet
+
     try:
         size = parquet.read_metadata(file)
         small = size.num_columns <= MAX_COLUMNS and size.num_rows * size.num_columns <= MAX_CELLS

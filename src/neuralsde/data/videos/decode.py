@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from neuralsde.data.videos.report import BadVideo
+from neuralsde.extras import need
 
 FORMATS = "avi,mov,mp4,matroska,webm,gif"
 """Containers that are opened. Playlists are none of them: they would open other files."""
@@ -288,11 +289,9 @@ class VideoFile(Pictures):
 
 def need_pyav() -> Any:
     """PyAV, or what to install."""
-    try:
-        import av
-        import PIL  # noqa: F401
-    except ImportError:
-        raise ValueError("Videos need PyAV and Pillow: pip install 'neuralsde[video]'.") from None
+    need("A video", "av", "PIL")
+    import av
+
     return av
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from neuralsde.data.videos.clips import HDF5_SUFFIXES, Clip
 from neuralsde.data.videos.decode import Pictures
 from neuralsde.data.videos.report import BadVideo
+from neuralsde.extras import need
 
 LAYOUT = (
     "`len/<v>` = number of frames of video v, and `<v>/<t>` = frame t as bytes (height, width, 3), both counted from 0, "
@@ -96,8 +97,7 @@ def _num_videos(file: Path) -> int:
 
 
 def _h5py() -> Any:
-    try:
-        import h5py
-    except ImportError:
-        raise ValueError("HDF5 needs h5py: pip install 'neuralsde[video]'.") from None
+    need("HDF5", "h5py")
+    import h5py
+
     return h5py

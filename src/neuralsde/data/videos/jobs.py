@@ -12,6 +12,7 @@ import signal
 import sys
 import zipfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +23,7 @@ from neuralsde.data.videos.clips import HDF5_SUFFIXES, Clip
 from neuralsde.data.videos.decode import FrameSettings, Pictures, VideoFile, check_length
 from neuralsde.data.videos.hdf5 import Hdf5Video
 from neuralsde.data.videos.report import BadVideo, ClipRecord, FileRecord
+from neuralsde.processes import lines_of_parent
 from neuralsde.records import RunError
 
 LARGEST_MEMBER = 2**31  # bytes of a video inside a zip, which is unpacked into memory
@@ -97,7 +99,7 @@ def decode_into(folder: Path, key: str, clips: list[Clip], settings: FrameSettin
                 outs[i] = unfinished(i).open("wb")
             outs[i].write(frame.data)
         except OSError as error:
-            raise RunError(_full(folder, error)) from None
+            raise RunError(cannot_write(folder, error)) from None
 
     try:
         record = decode_file(clips, settings, write)
@@ -107,23 +109,28 @@ def decode_into(folder: Path, key: str, clips: list[Clip], settings: FrameSettin
                 os.replace(unfinished(i), folder / f"{key}-{i}.u8")
         write_json(folder / f"{key}.json", asdict(record))
     except OSError as error:
-        raise RunError(_full(folder, error)) from None
+        raise RunError(cannot_write(folder, error)) from None
     finally:
         for i, out in outs.items():
-            out.close()
+            with suppress(OSError):  # a full disk was told of already
+                out.close()
             unfinished(i).unlink(missing_ok=True)
     return record
 
 
-def _full(folder: Path, error: OSError) -> str:
+def cannot_write(folder: Path, error: OSError) -> str:
+    """What to do about a full disk."""
     return f"Cannot write to {folder} ({error.strerror or error}). Make room and run the command again: it goes on."
 
 
 def write_json(file: Path, values: Any) -> None:
     """All or nothing."""
     part = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    part.write_text(json.dumps(values), encoding="utf-8")
-    os.replace(part, file)
+    try:
+        part.write_text(json.dumps(values), encoding="utf-8")
+        os.replace(part, file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def to_line(folder: Path, key: str, clips: list[Clip], settings: FrameSettings) -> str:
@@ -151,6 +158,6 @@ if __name__ == "__main__":
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
     try:
-        work(sys.stdin, answers)
+        work(lines_of_parent(sys.stdin), answers)
     except BrokenPipeError:  # nobody listens any more
         os._exit(1)

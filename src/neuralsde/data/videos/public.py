@@ -9,7 +9,7 @@ from typing import Any, Literal
 from neuralsde.data.download import fetch
 from neuralsde.data.videos import clevrer, kth, weizmann
 from neuralsde.data.videos.clips import Clip
-from neuralsde.data.videos.decode import FrameSettings
+from neuralsde.data.videos.decode import FrameSettings, need_pyav
 from neuralsde.data.videos.sharding import write_shards
 from neuralsde.data.videos.shards import VideoShards
 
@@ -53,6 +53,7 @@ def write_public(
     for part in only:
         if part not in known.SOURCES:
             raise ValueError(f"{name} has no {part!r}. `only` takes {', '.join(known.SOURCES)}.")
+    need_pyav()
     place = source or output / "originals"
     if source is None:  # what is there already stays
         lists = [kth.LIST_SOURCE] if name == "kth" else []

@@ -20,7 +20,7 @@ import numpy as np
 
 from neuralsde.data.videos.clips import Clip, by_file, job_key
 from neuralsde.data.videos.decode import FrameSettings, need_pyav
-from neuralsde.data.videos.jobs import refuse_bad, write_json
+from neuralsde.data.videos.jobs import cannot_write, refuse_bad, write_json
 from neuralsde.data.videos.report import FileRecord, VideoReport, record_of
 from neuralsde.data.videos.shards import INDEX, PARTS, TIMES, UNFINISHED, VERSION, VideoShards
 from neuralsde.data.videos.workers import Job, decode_jobs
@@ -65,14 +65,17 @@ def write_shards(
         raise ValueError("Each clip must have a name of its own.")
     place = writable_folder(folder)
     run = _Run(place, settings, list(clips), source, tuple(remarks))
-    with _locked(place):
-        if (place / INDEX).exists():
-            return run.reopen()
-        run.resume()
-        if num_workers is None:
-            num_workers = min(os.cpu_count() or 1, 16, max(1, len(run.todo())))
-        run.decode(num_workers, on_bad, shard_bytes, progress)
-        run.finish()
+    try:
+        with _locked(place):
+            if (place / INDEX).exists():
+                return run.reopen()
+            run.resume()
+            if num_workers is None:
+                num_workers = min(os.cpu_count() or 1, 16, max(1, len(run.todo())))
+            run.decode(num_workers, on_bad, shard_bytes, progress)
+            run.finish()
+    except OSError as error:
+        raise RunError(cannot_write(place, error)) from None
     return VideoShards.open(place)
 
 
@@ -116,25 +119,25 @@ class _Run:
                 videos[clip.name].update(label=clip.label, group=clip.group, splits=dict(clip.splits))
         report = replace(shards.report, source=self.source, remarks=self.remarks)
         write_json(self.folder / INDEX, shards.index | {"report": report.to_dict()})
-        if (self.folder / UNFINISHED).exists():  # stopped while it was cleaning up
-            self.clean({shard["file"] for shard in shards.index["shards"]})
+        self.clean(
+            {shard["file"] for shard in shards.index["shards"]}
+        )  # it may have been stopped while it was cleaning up
         return VideoShards.open(self.folder)
 
     def resume(self) -> None:
         """Take over the shards and parts that an earlier run left."""
         self.parts.mkdir(exist_ok=True)
         mark, settings = self.folder / UNFINISHED, self.settings.to_dict()
-        if mark.exists() and json.loads(mark.read_text()) != settings:
-            raise ValueError(
-                f"{self.folder} holds the beginning of a run with other settings: {json.loads(mark.read_text())}. "
-                "Repeat them to go on, delete the folder, or name another."
-            )
+        before = json.loads(mark.read_text(encoding="utf-8")) if mark.exists() else settings
+        if before != settings:
+            remedy = "Repeat them to go on, delete the folder, or name another."
+            raise ValueError(f"{self.folder} holds the beginning of a run with other settings: {before}. {remedy}")
         write_json(mark, settings)
         for k in range(len(self.jobs)):
             notes = self.folder / f"frames-{k:05d}.json"
             if not notes.exists():
                 break
-            shard = json.loads(notes.read_text())
+            shard = json.loads(notes.read_text(encoding="utf-8"))
             start = len(self.records)
             if shard["keys"] != [key for key, _ in self.jobs[start : start + len(shard["keys"])]]:
                 break
@@ -212,10 +215,8 @@ class _Run:
             self.records += [record for record, _ in pending]
             notes = {"keys": keys, "shard": self.shards[-1], "records": [asdict(record) for record, _ in pending]}
             write_json(self.folder / f"{Path(name).stem}.json", notes)
-        except OSError as error:
+        finally:
             part.unlink(missing_ok=True)
-            text = error.strerror or error
-            raise RunError(f"Cannot write {name} ({text}). Make room and run the command again: it goes on.") from None
         for file in files:
             file.unlink()
         for key in keys:
@@ -244,9 +245,12 @@ class _Run:
             for clip in made
         ]
         part = self.folder / f"{TIMES}.tmp"
-        with part.open("wb") as out:
-            np.save(out, np.concatenate([np.array(clip.times, dtype=np.float64) for clip in made]))
-        os.replace(part, self.folder / TIMES)
+        try:
+            with part.open("wb") as out:
+                np.save(out, np.concatenate([np.array(clip.times, dtype=np.float64) for clip in made]))
+            os.replace(part, self.folder / TIMES)
+        finally:
+            part.unlink(missing_ok=True)
         index: dict[str, Any] = {
             "version": VERSION,
             "fingerprint": self.fingerprint,
@@ -261,7 +265,8 @@ class _Run:
 
     def clean(self, kept: set[str]) -> None:
         """Delete what only an unfinished run needs."""
-        for file in [*self.parts.glob("*.u8"), *self.parts.glob("*.json"), *self.parts.glob("*.tmp")]:
+        parts = (file for end in ("u8", "json", "tmp") for file in self.parts.glob(f"*.{end}"))
+        for file in [*parts, *self.folder.glob("*.tmp")]:
             file.unlink(missing_ok=True)
         with suppress(OSError):  # a worker of a run that was killed may still write there
             self.parts.rmdir()

@@ -8,9 +8,7 @@ of 1/512 s, whatever times are asked for: states between two ticks are interpola
 from __future__ import annotations
 
 import math
-import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -19,6 +17,8 @@ import numpy as np
 
 from neuralsde.experiments.collisions.camera import CORNERS, OUTWARD, on_ground, outside
 from neuralsde.experiments.collisions.config import MOST_OBJECTS
+from neuralsde.extras import need
+from neuralsde.processes import worker_pool
 from neuralsde.records import check
 
 SHAPES = ("sphere", "cube", "cylinder")
@@ -246,7 +246,7 @@ def simulate(
         found = [one(seed) for seed in numbers]
     else:
         _pymunk()  # if it is missing, say so here
-        with ProcessPoolExecutor(num_workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with worker_pool(num_workers) as pool:
             found = list(pool.map(one, numbers, chunksize=max(1, min(64, len(numbers) // (4 * num_workers)))))
     states, mask, kinds, contacts = (list(column) for column in zip(*found))
     for row, events in enumerate(contacts):
@@ -282,8 +282,7 @@ def _on_touch(space: Any, handle: Callable[[Any], None]) -> None:
 
 @cache
 def _pymunk() -> Any:
-    try:
-        import pymunk
-    except ModuleNotFoundError:
-        raise ValueError("The collisions need pymunk: pip install 'neuralsde[video]'.") from None
+    need("A collision", "pymunk")
+    import pymunk
+
     return pymunk

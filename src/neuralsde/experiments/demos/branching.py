@@ -19,8 +19,10 @@ from neuralsde.experiments.recipes import branching as recipes
 from neuralsde.experiments.run import load_run
 from neuralsde.experiments.tasks import branching
 from neuralsde.experiments.tasks.branching import panel
+from neuralsde.extras import need
 from neuralsde.files import writable_folder
 from neuralsde.plots import paths as plots
+from neuralsde.records import need_extras
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.training.run_folder import provenance, write_results
@@ -61,6 +63,8 @@ def run_demo(
     output: Path, *, num_paths: int = 200, seed: int = 0, num_workers: int = 2, steps: int | None = None
 ) -> dict[str, Any]:
     """Train NSDE, DDIM and Rectified Flow at both densities, and leave figures, models and a report in `output`."""
+    need("A figure", "matplotlib")
+    need_extras(*(recipe().model for recipe in METHODS.values()))
     began = time.perf_counter()
     folder = writable_folder(output)
     shutil.rmtree(folder / "models", ignore_errors=True)

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind, PushT, coverage, observe
 from neuralsde.metrics.imitation import SUCCESS
+from neuralsde.processes import end_with_parent
 from neuralsde.records import check
 
 _NOISE, _PUSH = 1, 2  # streams of an episode: default_rng([seed, stream])
@@ -228,6 +229,7 @@ def _disturb(env: PushT, rng: np.random.Generator, size: float) -> np.ndarray:
 
 def _work(pipe: Connection, job: tuple[Callable[[], Controller], ObservationKind, Conditions]) -> None:
     """A worker: seeds in, episodes or an error out, until None comes."""
+    end_with_parent()
     import torch
 
     torch.set_num_threads(1)

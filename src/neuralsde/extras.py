@@ -1,0 +1,29 @@
+"""Packages that come with an extra: a missing one is named, with the command that installs it, before any work begins."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+EXTRAS = {
+    "matplotlib": ("matplotlib", "plots"),
+    "pandas": ("pandas", "data"),
+    "pyarrow": ("pyarrow", "data"),
+    "zarr": ("zarr", "data"),
+    "diffusers": ("diffusers", "baselines"),
+    "gym_pusht": ("gym-pusht", "pusht"),
+    "av": ("PyAV", "video"),
+    "h5py": ("h5py", "video"),
+    "PIL": ("Pillow", "video"),
+    "pymunk": ("pymunk", "video"),
+    "tensorboardX": ("tensorboardX", "trackers"),
+    "wandb": ("wandb", "trackers"),
+}
+"""By the name of the module: the package, and the extra it comes with."""
+
+
+def need(what: str, *modules: str) -> None:
+    """Refuse `what` where a module that it takes is not installed."""
+    for module in modules:
+        if find_spec(module) is None:
+            package, extra = EXTRAS[module]
+            raise ValueError(f"{what} needs {package}: pip install 'neuralsde[{extra}]'.")
