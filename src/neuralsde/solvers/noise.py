@@ -69,8 +69,11 @@ class Noise:
         if rng is None:
             rng = torch.Generator()
             rng.seed()
-        elif isinstance(rng, SupportsIndex):
-            rng = torch.Generator().manual_seed(operator.index(rng))
+        elif isinstance(rng, SupportsIndex) and not isinstance(rng, (np.ndarray, Tensor)):
+            seed = operator.index(rng)
+            if not -(2**63) <= seed < 2**64:
+                raise ValueError(f"`rng` as a seed must be from -2^63 to 2^64 - 1. Got {seed}. Pass rng=0, say.")
+            rng = torch.Generator().manual_seed(seed)
         if not isinstance(rng, torch.Generator):
             raise ValueError(f"`rng` must be a seed or a torch.Generator. Got {rng!r}. Pass rng=0, say.")
         keys = torch.randint(-(2**63), 2**63 - 1, (num,), generator=rng, dtype=torch.int64, device=rng.device)

@@ -56,7 +56,9 @@ class Demonstrations:
         bad = inside & ~(np.diff(stamps) > 0)
         if bad.any():
             row = int(bad.argmax()) + 1
-            raise ValueError(f"`times` must increase. Got {stamps[row]:g} after {stamps[row - 1]:g} in row {row}.")
+            raise ValueError(
+                f"`times` must increase within an episode. Got {stamps[row]:g} after {stamps[row - 1]:g} in row {row}."
+            )
         return cls(seen, done, stamps.astype(np.float64), ends)
 
     def __len__(self) -> int:
