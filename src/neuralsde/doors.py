@@ -148,11 +148,15 @@ def _annotated(hint: Any, marks: tuple[Any, ...]) -> Kind | None:
 def _within(kind: Kind, span: Range) -> Kind:
     def read(name: str, value: Any) -> Any:
         taken = kind.read(name, value)
-        if taken is not UNFIT and not (abs(taken) <= sys.float_info.max and span.holds(taken)):  # NaN is not, either
+        if taken is not UNFIT and not (_finite(taken) and span.holds(taken)):
             raise ValueError(f"`{name}` must be {span.words}. Got {name}={shown(taken)}.")
         return taken
 
     return Kind(f"{kind.words}, {span.words}" if span.words != FINITE.words else kind.words, read, kind.remedy)
+
+
+def _finite(value: Any) -> bool:
+    return not isinstance(value, (int, float)) or abs(value) <= sys.float_info.max  # NaN is not
 
 
 def _one_of(kinds: list[Kind | None]) -> Kind | None:

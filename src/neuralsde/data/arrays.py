@@ -147,7 +147,9 @@ def _check_resolution(wide: np.ndarray, i: int) -> None:
             continue
         what = f"states[{i}] changes by less than float32 can hold beside values of {largest:g} (feature {k})."
         if largest > FAR * typical and np.spacing(np.float32(typical)) <= 0.05 * usual:
-            found = f"An outlier: states[{i}][{row}] is {wide[row, k]:g}, and half of the values are below {typical:.3g}."
+            found = (
+                f"An outlier: states[{i}][{row}] is {wide[row, k]:g}, and half of the values are below {typical:.3g}."
+            )
             raise ValueError(f"{what} {found} Correct or drop it, or pass NaN for it with missing=True.")
         raise ValueError(f"{what} Subtract an offset from that feature.")
 

@@ -32,7 +32,7 @@ from neuralsde.solvers.noise import Noise
 Lag = Positive | Sequence[Positive | None] | None
 """Physical time between the states of a transition, or several such times; None: consecutive observations."""
 
-Names = Annotated[Sequence[Any], "Write ['name']."]
+Names = Annotated[Sequence[str | int], "Write ['name']."]
 """Of columns."""
 
 MAX_CONTEXT_ELEMENTS = 2**26
@@ -119,16 +119,16 @@ class Trajectories:
             raise ValueError(f"`frame` must be a pandas DataFrame. Got {shown(frame)}. Arrays go into from_arrays.")
         if not columns:
             raise ValueError("`columns` must name at least one column. Got none.")
-        for name in [*columns, *context, *(n for n in (id, time) if n)]:
+        for name in [*columns, *context, *(n for n in (id, time) if n is not None)]:
             if name not in frame.columns:
                 raise ValueError(f"The table has no column {name!r}. It has {', '.join(map(str, frame.columns))}.")
-        if id and frame[id].isna().any():
+        if id is not None and frame[id].isna().any():
             raise ValueError(f"The column {id!r} must name the path of every row. Got missing values. Fill or drop it.")
         if not len(frame):
             raise ValueError("The table must hold at least one path. Got no rows.")
         states, rows = as_columns(frame, columns), as_columns(frame, context) if context else None
         stamps = None if time is None else as_stamps(frame[time])
-        order, lengths = in_paths(frame[id].factorize()[0] if id else np.zeros(len(frame), int), stamps)
+        order, lengths = in_paths(frame[id].factorize()[0] if id is not None else np.zeros(len(frame), int), stamps)
         places = np.split(order, lengths.cumsum()[:-1])
         data = cls.from_arrays(
             [states[k] for k in places],
