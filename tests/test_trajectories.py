@@ -476,7 +476,9 @@ def test_steps_that_float32_would_lose_are_refused():
 def test_columns_are_a_list():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"price": [1.0, 2.0]})
-    with pytest.raises(ValueError, match=r"`columns` must be a list. Got 'price'. Write \['name'\]"):
+    with pytest.raises(
+        ValueError, match=r"`columns` must be a list, each text or a whole number. Got 'price'. Write \['name'\]"
+    ):
         Trajectories.from_dataframe(frame, columns="price")
 
 

@@ -194,7 +194,11 @@ def _tensor(hint: Any) -> Kind:
     known = {str(dtype) for dtype in hint.dtypes} if isinstance(hint.dtypes, (list, tuple)) else None
 
     def read(name: str, value: Any) -> Any:
-        if not isinstance(value, hint.array_type) or getattr(value, "is_sparse", False):
+        if (
+            not isinstance(value, hint.array_type)
+            or getattr(value, "is_sparse", False)
+            or getattr(value, "is_meta", False)
+        ):
             return UNFIT
         return value if known is None or str(value.dtype).removeprefix("torch.") in known else UNFIT
 
@@ -205,14 +209,14 @@ def _whole(name: str, value: Any) -> Any:
     if type(value) is int:
         return value
     try:
-        return UNFIT if isinstance(value, bool) else operator.index(value)
+        return UNFIT if type(value).__name__ == "bool" else operator.index(value)
     except (TypeError, ValueError, RuntimeError):
         return UNFIT
 
 
 def _number(name: str, value: Any) -> Any:
-    plain = type(value) in (int, float)
-    if not plain and isinstance(value, (bool, str, bytes)):
+    plain = type(value) is float or (type(value) is int and abs(value) < 2**53)
+    if not plain and (isinstance(value, (str, bytes)) or type(value).__name__ == "bool"):
         return UNFIT
     try:
         return value if plain else float(value)

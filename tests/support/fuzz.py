@@ -1,14 +1,18 @@
 """Hostile inputs at every door: each attempt replaces one argument of a call that works. It must work too, or end in an error
 that `neuralsde` itself raises, in one line, soon and in little memory.
 
-Run as a script, in a process of its own: `python tests/support/fuzz.py [--every K] [--only DOOR]` prints what was found as JSON.
+Run as a script, in a process of its own: `python tests/support/fuzz.py [--every K] [--examples N] [--only DOOR]` prints what
+was found as JSON. Scripted values come from pools, those of `--examples` from hypothesis.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dis
+import itertools
 import json
+import os
 import resource
 import signal
 import sys
@@ -17,7 +21,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,8 +29,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, scalar_dtypes
+from hypothesis.extra.numpy import arrays as st_arrays
 
 import neuralsde as nsde
+from neuralsde import cli
+from neuralsde.metrics import forecast
 from neuralsde.records import RunError
 
 SECONDS, BYTES = 10, 2 * 2**30
@@ -107,8 +117,14 @@ class Door:
     """Arguments that the good call leaves at their defaults."""
 
 
-def attempts(door: Door) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+LONG = {("fit", "steps"), ("fit_table", "steps"), ("fit", "batch_size"), ("fit_table", "say")}
+"""Where a large number is a long training, and a function is called: what was asked for."""
+
+
+def attempts(title: str, door: Door) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     for name in [*door.good(), *door.more]:
+        if (title, name) in LONG:
+            continue
         for pool in POOLS:
             for k in range(len(pool())):
                 yield (
@@ -116,6 +132,92 @@ def attempts(door: Door) -> Iterator[tuple[str, str, Callable[[], Any]]]:
                     f"{pool.__name__}[{k}]",
                     lambda name=name, pool=pool, k=k: door.call(**{**door.good(), name: pool()[k]}),
                 )
+
+
+WORDS = [
+    "nan", "inf", "-inf", "-1", "0", "ten", "", " ", "1e300", "9" * 40, "1.5", "None", "[1,2]", "../../x", "ü", "-", "--", "true",
+    "{}", "1_000", "0x10", "1,5", "\U0001f600", "a" * 5000, "*", "/dev/null", ".", "--help=1",
+]  # fmt: skip
+
+
+def command_lines(folder: Path) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Commands with one word of a command that works replaced, and options that get such a word."""
+    model, table = str(folder / "model"), str(folder / "table.csv")
+    columns = ["--id", "i", "--time", "t", "--columns", "a", "b"]
+    good = [
+        [
+            "sample",
+            model,
+            "--start",
+            "0",
+            "0",
+            "--stop",
+            "1",
+            "--num-times",
+            "3",
+            "--num-paths",
+            "2",
+            "--output",
+            "s.csv",
+        ],
+        ["forecast", model, "--data", table, *columns, "--horizon", "1", "--num-times", "2", "--num-paths", "40"],
+        ["evaluate", model, "--data", table, *columns, "--horizon", "1", "--num-times", "2", "--num-paths", "40"],
+    ]
+    more = {
+        "sample": ["--seed", "--substeps", "--pull", "--start-time", "--start-context"],
+        "forecast": ["--seed", "--quantiles", "--future", "--output", "--date-format", "--ids"],
+        "evaluate": ["--seed", "--origins-per-path", "--output", "--num-workers"],
+    }
+
+    def run(words: list[str]) -> None:
+        try:
+            cli.main(words)
+        except SystemExit as end:
+            if end.code not in (0, 2):
+                raise AssertionError(f"exit code {end.code}") from None
+
+    for words in good:
+        name = words[0]
+        yield name, "good", lambda words=words: run(words)
+        for k in range(1, len(words)):
+            for word in WORDS:
+                yield (
+                    name,
+                    f"{words[:k]}+{word[:20]!r}",
+                    lambda words=words, k=k, word=word: run([*words[:k], word, *words[k + 1 :]]),
+                )
+        for option in more[name]:
+            for word in WORDS:
+                yield name, f"{option} {word[:20]!r}", lambda words=words, o=option, word=word: run([*words, o, word])
+    for word in WORDS:
+        yield "fit", f"{word[:20]!r}", lambda word=word: run(["fit", word, "--output", "f"])
+        yield "any", f"{word[:20]!r}", lambda word=word: run([word])
+
+
+def by_hypothesis(known: dict[str, Door], num: int) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Values that hypothesis makes up, always the same ones."""
+    short = st.text(max_size=5) | st.binary(max_size=5)
+    single = st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers() | short
+    deep = st.recursive(single, lambda s: st.lists(s, max_size=4) | st.dictionaries(short, s, max_size=3), max_leaves=8)
+    shapes = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+    dtypes = scalar_dtypes() | st.just(np.dtype(object))
+    made: list[tuple[str, str, Any]] = []
+    places = [
+        (door, name) for door, each in known.items() for name in [*each.good(), *each.more] if (door, name) not in LONG
+    ]
+
+    @settings(max_examples=num, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(places), deep | st_arrays(dtypes, shapes) | st.lists(st_arrays(float, shapes), max_size=3))
+    def make(place: tuple[str, str], value: Any) -> None:
+        made.append((*place, value))
+
+    make()
+    for door, name, value in made:
+        yield (
+            door,
+            f"{name}={repr(value)[:60]}",
+            lambda d=door, n=name, v=value: known[d].call(**{**known[d].good(), n: v}),
+        )
 
 
 # The doors
@@ -137,6 +239,9 @@ def doors(folder: Path) -> dict[str, Door]:
     table = folder / "table.csv"
     frame.to_csv(table, index=False)
     saved = model.save_pretrained(folder / "model")
+    read = nsde.read_table(table, id="i", time="t", columns=["a", "b"])
+    tiny = nsde.NeuralSDEConfig(net=small)
+    of_table = nsde.NeuralSDE.for_data(read.data, net=small)
     demos = nsde.Demonstrations.from_arrays(
         {"state": rng.normal(size=(40, 3))}, rng.normal(size=(40, 2)), [20, 20], dt=0.1
     )
@@ -230,7 +335,7 @@ def doors(folder: Path) -> dict[str, Door]:
         ),
         "evaluate_forecasts": Door(
             nsde.evaluate_forecasts,
-            lambda: {"model": model, "data": data, "horizon": 1.0, "num_times": 2, "num_paths": 3},
+            lambda: {"model": model, "data": data, "horizon": 1.0, "num_times": 2, "num_paths": 40},
             ("reference", "seed"),
         ),
         "sample_state": Door(
@@ -238,6 +343,52 @@ def doors(folder: Path) -> dict[str, Door]:
             lambda: {"model": model, "start": [0.0, 0.0], "stop": 1.0, "num_times": 3, "num_paths": 2},
             ("start_context", "start_time", "substeps", "pull", "seed", "output"),
         ),
+        "fit_table": Door(
+            nsde.fit_table,
+            lambda: {
+                "table": read,
+                "model": tiny,
+                "steps": 2,
+                "options": nsde.RunOptions(progress=False, cpu=True),
+                "holdout": 0,
+            },
+            ("train", "lag", "encoder", "output", "resume", "say", "id", "time", "columns"),
+        ),
+        "forecast_table": Door(
+            nsde.forecast_table,
+            lambda: {"model": of_table, "table": read, "num_times": 2, "num_paths": 40},
+            ("future", "horizon", "quantiles", "seed", "output"),
+        ),
+        "evaluate_table": Door(
+            nsde.evaluate_table,
+            lambda: {"model": of_table, "table": read, "num_times": 2, "num_paths": 40, "horizon": 2.0},
+            ("origins_per_path", "seed"),
+        ),
+        "sample_table": Door(
+            nsde.sample_table,
+            lambda: {"model": of_table, "table": read, "stop": 1.0, "num_times": 3, "num_paths": 2},
+            ("substeps", "pull", "seed", "output"),
+        ),
+        "crps": Door(forecast.crps, lambda: {"samples": torch.zeros(5, 3), "truth": torch.zeros(3)}, ("fair", "mask")),
+        "energy_score": Door(
+            forecast.energy_score, lambda: {"samples": torch.zeros(5, 3), "truth": torch.zeros(3)}, ("fair", "mask")
+        ),
+        "quantiles": Door(forecast.quantiles, lambda: {"samples": torch.zeros(9, 3), "probabilities": [0.5]}),
+        "interval_coverage": Door(
+            forecast.interval_coverage,
+            lambda: {"samples": torch.zeros(9, 3), "truth": torch.zeros(3), "level": 0.5},
+            ("mask",),
+        ),
+        "wasserstein_1d": Door(forecast.wasserstein_1d, lambda: {"a": torch.zeros(5, 3), "b": torch.zeros(4, 3)}),
+        "energy_distance": Door(
+            forecast.energy_distance, lambda: {"a": torch.zeros(5, 3), "b": torch.zeros(4, 3)}, ("unbiased",)
+        ),
+        "fit_videos": Door(
+            lambda **given: nsde.fit_videos(**{"output": folder / "films", **given}) if given else None,
+            dict,
+            ("source", "output", "settings", "steps", "holdout", "train", "options", "resume"),
+        ),
+        "load_video_model": Door(lambda **given: nsde.load_video_model(**given) if given else None, dict, ("folder",)),
         "action_paths": Door(
             nsde.action_paths,
             lambda: {"demonstrations": demos, "observations": demos.observations["state"], "config": plan},
@@ -272,7 +423,7 @@ def doors(folder: Path) -> dict[str, Door]:
         nsde.Sampler, nsde.Euler, nsde.Moments, nsde.Refined, nsde.Denoiser, nsde.NeuralSDEConfig, nsde.TrainConfig,
         nsde.RunOptions, nsde.PolicyConfig, nsde.MLPConfig, nsde.VideoFit,
     ):  # fmt: skip
-        found[kind.__name__] = Door(kind, dict, tuple(kind.__dataclass_fields__))
+        found[kind.__name__] = Door(kind, dict, tuple(f.name for f in fields(kind)))
     return found
 
 
@@ -334,16 +485,15 @@ def limit_memory() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--examples", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     signal.signal(signal.SIGALRM, _slow)
-    counts, bad, slowest, number = {}, [], (0.0, ""), 0
-    with tempfile.TemporaryDirectory() as place:
-        import os
-
+    counts, bad, slowest = {}, [], (0.0, "")
+    with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(sys.stderr):
         os.chdir(place)
         known = doors(Path(place))
         limit_memory()
@@ -352,18 +502,26 @@ def main() -> None:
                 continue
             result, words = attempt(lambda each=each: each.call(**each.good()))
             assert result == "fine", f"The good call of {door} fails: {words}"
-            for name, value, call in attempts(each):
-                number += 1
-                if number % options.every:
-                    continue
-                began = time.perf_counter()
-                result, words = attempt(call)
-                slowest = max(slowest, (time.perf_counter() - began, f"{door}({name}={value})"))
-                counts[result] = counts.get(result, 0) + 1
-                if options.show and result == "clean":
-                    print(f"{door}({name}={value}): {words}", file=sys.stderr)
-                if result not in ("fine", "clean"):
-                    bad.append(f"{door}({name}={value}): {result}: {words}")
+        scripted = (
+            (door, f"{name}={value}", call)
+            for door, each in known.items()
+            for name, value, call in attempts(door, each)
+        )
+        tried = itertools.chain(
+            itertools.islice(itertools.chain(scripted, command_lines(Path(place))), 0, None, options.every),
+            by_hypothesis(known, options.examples) if options.examples else (),
+        )
+        for door, value, call in tried:
+            if options.only and options.only != door:
+                continue
+            began = time.perf_counter()
+            result, words = attempt(call)
+            slowest = max(slowest, (time.perf_counter() - began, f"{door}({value})"))
+            counts[result] = counts.get(result, 0) + 1
+            if options.show and result in ("clean", "fine"):
+                print(f"{result}: {door}({value}): {words}")
+            if result not in ("fine", "clean"):
+                bad.append(f"{door}({value}): {result}: {words}")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"counts": counts, "bad": bad, "slowest": slowest, "memory": memory}, indent=1))
 

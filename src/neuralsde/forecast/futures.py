@@ -320,8 +320,8 @@ def _spread_over_paths(origins: _Origins, per_path: int) -> _Origins:
     """At most `per_path` origins of each path, evenly spread over it."""
     _, count = torch.unique_consecutive(origins.path, return_counts=True)
     first = count.cumsum(0) - count
-    num = count.clamp(max=per_path)
-    k = torch.arange(per_path)
+    num = count.clamp(max=min(per_path, int(count.max())))
+    k = torch.arange(int(num.max()))
     place = first[:, None] + (2 * k + 1) * count[:, None] // (2 * num[:, None])
     return origins[place[k < num[:, None]]]
 

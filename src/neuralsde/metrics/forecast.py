@@ -138,6 +138,8 @@ def quantiles(samples: Float[Tensor, "N *B"], probabilities: Sequence[float]) ->
     """Quantiles at position p (N + 1) of the sorted samples: a calibrated truth is below with probability p."""
     for p in probabilities:
         _check_probability(p, "probabilities")
+    if not samples.ndim:
+        raise ValueError("`samples` must have shape (N, …). Got a single number.")
     num = len(samples)
     extreme = min([*probabilities, *(1 - p for p in probabilities)], default=1.0)
     if extreme * (num + 1) < 1 - 1e-9:

@@ -19,6 +19,7 @@ from neuralsde.data.columns import KINDS, has_zone, in_paths, look_like_days, pa
 from neuralsde.data.tables.cells import Cells, as_numbers, check_names, is_missing, read_cells
 from neuralsde.data.tables.time_axis import SECONDS, TimeAxis
 from neuralsde.data.trajectories import Trajectories
+from neuralsde.doors import door
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Table:
         return replace(self, data=self.data.select(paths), ids=tuple(self.ids[k] for k in paths))
 
 
+@door
 def read_table(
     path: str | os.PathLike[str],
     *,
