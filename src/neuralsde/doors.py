@@ -93,11 +93,11 @@ def _kinds(thing: Any) -> dict[str, Kind]:
 def _read(kind: Kind, name: str, value: Any) -> Any:
     taken = kind.read(name, value)
     if taken is UNFIT:
-        raise ValueError(f"`{name}` must be {kind.words}. Got {shown(value)}.{kind.remedy and ' ' + kind.remedy}")
+        raise ValueError(f"`{name}` must be {kind.words}. Got {show(value)}.{kind.remedy and ' ' + kind.remedy}")
     return taken
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
     """A value in a message: short and in one line."""
     plain = value is None or type(value) in (str, int, float, bool, bytes, list, tuple, dict, complex)
     text = repr(value) if plain else ""
@@ -149,7 +149,7 @@ def _within(kind: Kind, span: Range) -> Kind:
     def read(name: str, value: Any) -> Any:
         taken = kind.read(name, value)
         if taken is not UNFIT and not (_finite(taken) and span.holds(taken)):
-            raise ValueError(f"`{name}` must be {span.words}. Got {name}={shown(taken)}.")
+            raise ValueError(f"`{name}` must be {span.words}. Got {name}={show(taken)}.")
         return taken
 
     return Kind(f"{kind.words}, {span.words}" if span.words != FINITE.words else kind.words, read, kind.remedy)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.doors import shown
+from neuralsde.doors import show
 
 LARGEST = 1e15  # largest magnitude of a state: its square still fits into float32 with room for sums
 CLOSEST = 1e-6  # share of the usual gap between stamps below which two of them mean the same instant
@@ -22,7 +22,7 @@ def as_device(name: str, value: Any) -> torch.device:
     try:
         return torch.empty(0, device=value).device
     except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError):
-        raise ValueError(f"`{name}` must be a device of this machine, 'cpu' say. Got {shown(value)}.") from None
+        raise ValueError(f"`{name}` must be a device of this machine, 'cpu' say. Got {show(value)}.") from None
 
 
 Device = Annotated["torch.device | str", as_device]
@@ -47,7 +47,7 @@ def entries(values: Any, name: str) -> list[Any]:
     listed = isinstance(values, Sequence) and not isinstance(values, (str, bytes, memoryview))
     rows = isinstance(values, (np.ndarray, Tensor)) or hasattr(values, "iloc")  # pandas has no other sign
     if not listed and not (rows and values.ndim):
-        raise ValueError(f"`{name}` must be an array, or a list with one entry per path. Got {shown(values)}.")
+        raise ValueError(f"`{name}` must be an array, or a list with one entry per path. Got {show(values)}.")
     return list(values)
 
 
@@ -60,10 +60,10 @@ def as_array(values: Any, name: str, *, missing: bool = False, dates: bool = Fal
         array = np.ma.array(values) if _masked(values) else np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
         ragged = isinstance(values, (list, tuple)) and isinstance(error, ValueError)
-        found = "lists of several. Fill the gaps first." if ragged else f"{shown(values)}."
+        found = "lists of several. Fill the gaps first." if ragged else f"{show(values)}."
         raise ValueError(f"`{name}` must have rows of one length, of numbers. Got {found}") from None
     if array.dtype.kind not in ("fiubMm" if dates else "fiub"):
-        found = f"dtype {array.dtype}" if array.ndim else shown(values)
+        found = f"dtype {array.dtype}" if array.ndim else show(values)
         if dates:
             remedy = "For stamps with a time zone: frame[column].dt.tz_convert(None)."
             raise ValueError(f"`{name}` must be numbers, datetime64 or timedelta64. Got {found}. {remedy}")

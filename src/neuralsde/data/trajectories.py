@@ -26,7 +26,7 @@ from neuralsde.data.arrays import Device, as_context, as_list, as_states, as_tim
 from neuralsde.data.columns import as_columns, as_stamps, in_paths
 from neuralsde.data.missing import fill
 from neuralsde.data.transition import Transition
-from neuralsde.doors import Count, Positive, Seed, door, shown
+from neuralsde.doors import Count, Positive, Seed, door, show
 from neuralsde.solvers.noise import Noise
 
 Lag = Positive | Sequence[Positive | None] | None
@@ -116,7 +116,7 @@ class Trajectories:
         seconds. `missing` takes NaN in `columns` as entries that were not observed.
         """
         if not hasattr(frame, "columns") or not hasattr(frame, "iloc"):
-            raise ValueError(f"`frame` must be a pandas DataFrame. Got {shown(frame)}. Arrays go into from_arrays.")
+            raise ValueError(f"`frame` must be a pandas DataFrame. Got {show(frame)}. Arrays go into from_arrays.")
         if not columns:
             raise ValueError("`columns` must name at least one column. Got none.")
         for name in [*columns, *context, *(n for n in (id, time) if n is not None)]:
@@ -198,7 +198,7 @@ class Trajectories:
     def select(self, paths: Sequence[int]) -> Trajectories:
         """The given paths."""
         if not len(paths) or not -len(self) <= min(paths) <= max(paths) < len(self):
-            raise ValueError(f"`paths` must name some of the {len(self)} paths, from 0 on. Got {shown(list(paths))}.")
+            raise ValueError(f"`paths` must name some of the {len(self)} paths, from 0 on. Got {show(list(paths))}.")
         chosen = torch.as_tensor(paths, device=self.lengths.device)
         first = (self.lengths.cumsum(0) - self.lengths)[chosen]
         return self._cut(first, self.lengths[chosen], self.begin[chosen])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from neuralsde.data.arrays import as_tensor
 from neuralsde.data.trajectories import Paths, Trajectories
-from neuralsde.doors import Count, Positive, Seed, door, shown
+from neuralsde.doors import Count, Positive, Seed, door, show
 from neuralsde.models.config import Drawing, Sampling
 from neuralsde.models.sequence import MAX_NUMBERS, SequenceModel
 from neuralsde.records import check
@@ -186,7 +186,7 @@ def _checked(plan: Sequence[tuple[Any, Any]], data: Trajectories) -> list[tuple[
         raise ValueError(f"`plan` must have stamps and contexts for each of the {len(data)} path(s). Got {len(plan)}.")
     found = []
     for k, (own, last) in enumerate(zip(plan, data.ends.tolist())):
-        check(isinstance(own, Sequence) and len(own) == 2, f"`plan[{k}]` must be (stamps, contexts). Got {shown(own)}.")
+        check(isinstance(own, Sequence) and len(own) == 2, f"`plan[{k}]` must be (stamps, contexts). Got {show(own)}.")
         stamps, contexts = own
         times, values = (as_tensor(x, f"plan[{k}]", torch.float64, "cpu") for x in (stamps, contexts))
         if values.shape != (*times.shape, data.context_size) or times.ndim != 1:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from neuralsde.data.arrays import as_tensor
 from neuralsde.data.trajectories import Lag, Paths, Transitions
 from neuralsde.data.transition import Transition
-from neuralsde.doors import Count, door, shown
+from neuralsde.doors import Count, door, show
 from neuralsde.models.config import Drawing, ModelConfig, Sampling
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.saving import read_model, write_model
@@ -91,7 +91,7 @@ class SequenceModel(nn.Module, ABC):
             )
         for name, net in nets.items():
             if not isinstance(net, nn.Module):
-                raise ValueError(f"`nets` must hold torch modules. Got {shown(net)} as {name!r}.")
+                raise ValueError(f"`nets` must hold torch modules. Got {show(net)} as {name!r}.")
         self.nets = nn.ModuleDict(dict(nets))
         self.scale = scale
         self.config = config
