@@ -69,7 +69,7 @@ def door(function: F) -> F:
 
 def check_fields(record: Any) -> None:
     """Check the fields of a dataclass by their annotations, and make plain numbers of those that are not."""
-    for name, kind in _kinds(type(record)).items():
+    for name, kind in _kinds(type(record)).items():  # type: ignore[arg-type]
         before = getattr(record, name)
         value = _read(kind, name, before)
         if value is not before:

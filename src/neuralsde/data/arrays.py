@@ -75,7 +75,8 @@ def as_array(values: Any, name: str, *, missing: bool = False, dates: bool = Fal
         if len(masked) and not missing:
             place = "".join(f"[{k}]" for k in masked[0])
             raise ValueError(f"`{name}` must be whole. Got {name}{place} masked. Fill or drop missing values first.")
-        array = array.astype(np.promote_types(array.dtype, np.float16)).filled(np.nan) if len(masked) else array.data
+        wide = np.promote_types(array.dtype, np.float16)
+        array = np.ma.filled(array.astype(wide), np.nan) if len(masked) else array.data
     return array
 
 
