@@ -142,10 +142,10 @@ def test_files(tmp_path):
         (Sampler, {"diffusion": -1.0}, "`diffusion` must not be negative"),
         (Sampler, {"balance": 3.0}, r"`balance` must be within \[0, 2\]"),
         (Sampler, {"box": 0.0}, "`box` must be positive or None"),
-        (NeuralSDEConfig, {"tau": "end"}, "`tau` must be 'start', 'uniform' or a probability"),
+        (NeuralSDEConfig, {"tau": "end"}, r"`tau` must be one of \['start', 'uniform'\] or a number. Got 'end'"),
         (NeuralSDEConfig, {"tau": 1.5}, r"within \[0, 1\]\. Got tau=1\.5"),
         (NeuralSDEConfig, {"noise": -0.1}, "`noise` must not be negative"),
-        (NeuralSDEConfig, {"noise": float("nan")}, "`noise` must not be negative"),
+        (NeuralSDEConfig, {"noise": float("nan")}, "`noise` must be finite. Got noise=nan"),
         (NeuralSDEConfig, {"noise": (0.1, 0.0)}, "positive for all features or none"),
         (Euler, {"delta": 0.0}, "`delta` must be positive"),
         (Denoiser, {"weight": 0.0}, "`weight` must be positive"),
@@ -187,8 +187,8 @@ def test_configs_are_frozen_and_replace_checks_again():
         (Euler, {"flow_loss": "MSE"}, r"`flow_loss` must be one of \['mse', 'log', 'nll'\]. Got 'MSE'"),
         (NeuralSDEConfig, {"normalise": "zscore"}, r"`normalise` must be one of .* Got 'zscore'"),
         (Sampler, {"solver": "rk4"}, r"`solver` must be one of .* Got 'rk4'"),
-        (NeuralSDEConfig, {"history": 2.0}, r"`history` must be a whole number. Got 2.0"),
-        (TrainConfig, {"steps": 1e3}, r"`steps` must be a whole number. Got 1000.0"),
+        (NeuralSDEConfig, {"history": 2.0}, r"`history` must be a whole number, at least 1. Got 2.0"),
+        (TrainConfig, {"steps": 1e3}, r"`steps` must be a whole number, at least 1. Got 1000.0"),
     ],
 )
 def test_a_misspelt_choice_does_not_train_something_else(cls, values, message):

@@ -364,10 +364,12 @@ def test_one_data_set_inside_a_folder_is_found_and_two_are_not_guessed(tmp_path)
 
 def test_arguments(tmp_path):
     file = write_npz(tmp_path / "a.npz")
-    with pytest.raises(ValueError, match=r"`observations` is a list of names. Got 'state'. Write \['state'\]"):
+    with pytest.raises(
+        ValueError, match=r"`observations` must be a list, each text or None. Got 'state'. Write \['name'\]"
+    ):
         read_demonstrations(file, observations="state")
     for dt in (0, -1, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="`dt` must be a positive number"):
+        with pytest.raises(ValueError, match="`dt` must be positive and finite"):
             read_demonstrations(file, dt=dt)
     for episodes in ([], [3], [-1]):
         with pytest.raises(ValueError, match="`episodes` must name some of the 3 episodes, from 0 to 2"):

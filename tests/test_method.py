@@ -465,7 +465,7 @@ def test_data_of_another_form_is_refused_by_log_prob():
     model = NeuralSDE.for_data(data)
     with pytest.raises(ValueError, match=r"takes states of shape \(3,\).*Got data with \(1,\)"):
         model.log_prob(Trajectories.from_arrays(torch.randn(2, 20, 1)))
-    with pytest.raises(ValueError, match=r"takes Trajectories or a Transition\. Got Tensor"):
+    with pytest.raises(ValueError, match=r"must be a Transition or a Trajectories\. Got a Tensor\. Use Trajectories"):
         model.log_prob(torch.randn(2, 20, 3))
 
 

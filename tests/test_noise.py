@@ -126,7 +126,7 @@ def test_a_seed_will_do():
     one = Noise.draw(3, 5)
     assert torch.equal(one.keys, Noise.draw(torch.Generator().manual_seed(3), 5).keys)
     assert torch.equal(one.keys, Noise.draw(np.int64(3), 5).keys)
-    with pytest.raises(ValueError, match=r"`rng` must be a seed or a torch.Generator. Got Generator"):
+    with pytest.raises(ValueError, match=r"`rng` must be a seed or a torch.Generator. Got a Generator"):
         Noise.draw(np.random.default_rng(0), 5)
 
 

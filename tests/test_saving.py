@@ -237,7 +237,7 @@ def test_nets_of_another_form_are_refused_with_what_they_get():
     data, net = problem()[1], OwnNet()
     with pytest.raises(ValueError, match=r"`nets` must hold your nets by name.*Got a OwnNet"):
         NeuralSDE.for_data(data, nets=net)
-    with pytest.raises(ValueError, match=r"`net` must be a config.*Got a OwnNet.*go into `nets`"):
+    with pytest.raises(ValueError, match=r"`net` must be a NetConfig. Got a OwnNet.*go into `nets`"):
         NeuralSDE.for_data(data, net=net)
     with pytest.raises(ValueError, match=r"'flow' must take a state \(2, 1, 2\) and a condition None. It says"):
         NeuralSDE.for_data(data, nets={name: Blind() for name in own_nets()})

@@ -314,7 +314,7 @@ def test_no_row_of_a_mess_is_lost(tmp_path_factory, seed):
         (CLEAN, {"columns": ["z"]}, r"table.csv has no column 'z'\. It has run, t, x, y, u"),
         (CLEAN, {"columns": ["Run"]}, "Did you mean 'run'"),
         (CLEAN, {"columns": ["x", "t"], "time": "t"}, "'t' was named twice"),
-        (CLEAN, {"columns": "x"}, "lists of names"),
+        (CLEAN, {"columns": "x"}, "`columns` must be a list, each text"),
         (
             CLEAN,
             {"columns": ["run"]},

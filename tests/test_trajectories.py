@@ -366,12 +366,18 @@ def test_ten_million_transitions_need_no_loop_to_batch_or_split():
         (np.zeros((0, 3, 2)), "at least one path"),
         ([np.zeros((3, 0))], r"at least one feature\. Got states\[0\] of shape \(3, 0\)"),
         ([ramp(3, 2), ramp(3, 3)], r"one shape\. Got \(3,\) in states\[1\], \(2,\) in states\[0\]"),
-        ([np.array([[1.0], ["x"]], dtype=object)], r"must be numbers\. Got states\[0\] of dtype object"),
+        (
+            [np.array([[1.0], ["x"]], dtype=object)],
+            r"`states\[0\]` must be numbers\. Got dtype object.*encode them first",
+        ),
         ([np.array([["a"], ["b"]])], "must be numbers"),
         ([np.array([[1 + 2j], [0j]])], "must be numbers"),
         ([np.array([["2024-01-01"], ["2024-01-02"]], dtype="datetime64[D]")], "must be numbers"),
-        ([np.array([[2**24 + 1], [0]])], r"states\[0\] holds integers beyond float32"),
-        ([np.array([[2**63 - 1], [0]])], "integers beyond float32"),
+        (
+            [np.array([[2**24 + 1], [0]])],
+            r"states\[0\] holds integers that float32 cannot hold exactly, up to 16777217\. Subtract an offset or rescale",
+        ),
+        ([np.array([[2**63 - 1], [0]])], "integers that float32 cannot hold"),
         ([np.arange(5.0)], r"\(time, features\)\. Got \(5,\) in states\[0\]\. For a scalar: x\[:, None\]"),
         (np.arange(5.0), r"\(paths, time, features\)\. Got \(5,\).*for scalar series add a last axis"),
         (np.zeros((5, 2)), r"For a single path \(time, features\) pass \[states\]"),
@@ -423,7 +429,7 @@ def test_bad_dt():
         ([np.zeros((3, 1)), np.zeros((2, 1))], r"Got shape \(2, 1\) in context\[1\]"),
         ([[1.0], [np.nan]], r"must be finite\. Got a missing value in context\[1\]"),
         ([[1.0], [1e30]], r"at most 1e\+15 in size\. Got more in context\[1\]"),
-        ([["a"], ["b"]], r"must be numbers\. Got context\[0\]"),
+        ([["a"], ["b"]], r"`context\[0\]` must be numbers"),
     ],
 )
 def test_bad_context(context, message):
@@ -470,7 +476,9 @@ def test_steps_that_float32_would_lose_are_refused():
 def test_columns_are_a_list():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"price": [1.0, 2.0]})
-    with pytest.raises(ValueError, match=r"are lists: \['price'\]. Got columns='price'"):
+    with pytest.raises(
+        ValueError, match=r"`columns` must be a list, each text or a whole number. Got 'price'. Write \['name'\]"
+    ):
         Trajectories.from_dataframe(frame, columns="price")
 
 

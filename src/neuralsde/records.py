@@ -43,16 +43,6 @@ def shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def check_choices(config: Any) -> None:
-    """A misspelt choice must not train something else."""
-    for name, hint in typing.get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        if get_origin(hint) is Literal:
-            check(value in get_args(hint), f"`{name}` must be one of {list(get_args(hint))}. Got {value!r}.")
-        elif hint is int:
-            check(type(value) is int, f"`{name}` must be a whole number. Got {value!r}.")
-
-
 def with_settings(config: T, settings: dict[str, Any]) -> T:
     """`config` with some fields changed; an unknown name is an error that suggests the right one."""
     return each_with_settings(settings, config)[0]

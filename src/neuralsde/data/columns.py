@@ -15,7 +15,7 @@ KINDS: dict[str, Literal["dates", "durations", "numbers"]] = {"M": "dates", "m":
 ZONE = r":\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$"  # the end of a time with its zone
 
 
-def as_columns(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+def as_columns(frame: pd.DataFrame, names: Sequence[str | int]) -> np.ndarray:
     """The named columns as numbers (rows, columns), NaN where a value is missing."""
     import pandas as pd
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from neuralsde.data.trajectories import Trajectories
+from neuralsde.data.trajectories import Paths
+from neuralsde.doors import door
 
 FEW_VALUES = 10  # up to so many distinct values look like categories
 ENOUGH = 50  # observations from which a suspicion is uttered
@@ -88,7 +89,8 @@ class Description:
         return "\n".join([*lines, *(f"! {warning}" for warning in self.warnings)])
 
 
-def describe(data: Trajectories) -> Description:
+@door
+def describe(data: Paths) -> Description:
     """Sizes, gaps, features and what looks suspicious: print it before you train.
 
     Arrays with several axes are summarised per entry of the first, e.g. per channel.

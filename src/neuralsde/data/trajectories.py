@@ -15,21 +15,25 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from neuralsde.data.arrays import as_context, as_list, as_states, as_times
+from neuralsde.data.arrays import Device, as_context, as_list, as_states, as_times
 from neuralsde.data.columns import as_columns, as_stamps, in_paths, number_ids
 from neuralsde.data.missing import fill
 from neuralsde.data.transition import Transition
+from neuralsde.doors import Count, Positive, Seed, door, show
 from neuralsde.solvers.noise import Noise
 
-Lag = float | Sequence[float | None] | None
+Lag = Positive | Sequence[Positive | None] | None
 """Physical time between the states of a transition, or several such times; None: consecutive observations."""
+
+Names = Annotated[Sequence[str | int], "Write ['name']."]
+"""Of columns."""
 
 MAX_CONTEXT_ELEMENTS = 2**26
 """Numbers in the contexts of transitions for statistics: bounds their memory (256 MiB in float32)."""
@@ -68,8 +72,9 @@ class Trajectories:
         """When each path began: before its first observation, where this is the later part of a path."""
 
     @classmethod
+    @door
     def from_arrays(
-        cls, states: Any, times: Any = None, *, dt: float | None = None, context: Any = None, missing: bool = False
+        cls, states: Any, times: Any = None, *, dt: Positive | None = None, context: Any = None, missing: bool = False
     ) -> Trajectories:
         """Read paths.
 
@@ -94,14 +99,15 @@ class Trajectories:
         return cls(*(None if part is None else torch.from_numpy(part) for part in read))  # type: ignore[arg-type]
 
     @classmethod
+    @door
     def from_dataframe(
         cls,
         frame: Any,
         *,
-        columns: Sequence[str],
+        columns: Names,
         id: str | None = None,
         time: str | None = None,
-        context: Sequence[str] = (),
+        context: Names = (),
         missing: bool = False,
     ) -> Trajectories:
         """Read a pandas DataFrame in long form: one row per observation, `id` names the path, `time` its stamp.
@@ -109,16 +115,18 @@ class Trajectories:
         Stamps are numbers, dates (those with a zone become UTC), durations or ISO text; dates and durations count in
         seconds. `missing` takes NaN in `columns` as entries that were not observed.
         """
-        if isinstance(columns, str) or isinstance(context, str):
-            raise ValueError(f"`columns` and `context` are lists: ['{columns}']. Got {columns=}, {context=}.")
-        for name in [*columns, *context, *(n for n in (id, time) if n)]:
+        if not hasattr(frame, "columns") or not hasattr(frame, "iloc"):
+            raise ValueError(f"`frame` must be a pandas DataFrame. Got {show(frame)}. Arrays go into from_arrays.")
+        if not columns:
+            raise ValueError("`columns` must name at least one column. Got none.")
+        for name in [*columns, *context, *(n for n in (id, time) if n is not None)]:
             if name not in frame.columns:
                 raise ValueError(f"The table has no column {name!r}. It has {', '.join(map(str, frame.columns))}.")
         if not len(frame):
             raise ValueError("The table must hold at least one path. Got no rows.")
         states, rows = as_columns(frame, columns), as_columns(frame, context) if context else None
         stamps = None if time is None else as_stamps(frame[time])
-        order, lengths = in_paths(number_ids(frame[id]) if id else np.zeros(len(frame), int), stamps)
+        order, lengths = in_paths(number_ids(frame[id]) if id is not None else np.zeros(len(frame), int), stamps)
         places = np.split(order, lengths.cumsum()[:-1])
         data = cls.from_arrays(
             [states[k] for k in places],
@@ -177,14 +185,18 @@ class Trajectories:
         first = int(self.lengths[:path].sum())
         return slice(first, first + int(self.lengths[path]))
 
-    def to(self, device: torch.device | str) -> Trajectories:
+    @door
+    def to(self, device: Device) -> Trajectories:
         """The same paths on another device."""
         parts = (self.states, self.times, self.lengths, self.context, self.observed, self.context_rows, self.begin)
         *moved, rows, begin = (None if part is None else part.to(device) for part in parts)
         return Trajectories(*moved, names=self.names, context_rows=rows, begin=begin)  # type: ignore[arg-type]
 
+    @door
     def select(self, paths: Sequence[int]) -> Trajectories:
         """The given paths."""
+        if not len(paths) or not -len(self) <= min(paths) <= max(paths) < len(self):
+            raise ValueError(f"`paths` must name some of the {len(self)} paths, from 0 on. Got {show(list(paths))}.")
         chosen = torch.as_tensor(paths, device=self.lengths.device)
         first = (self.lengths.cumsum(0) - self.lengths)[chosen]
         return self._cut(first, self.lengths[chosen], self.begin[chosen])
@@ -198,22 +210,25 @@ class Trajectories:
         context = self.context if self.context is None or shared is not None else self.context[rows]
         return Trajectories(self.states[rows], self.times[rows], lengths, context, observed, self.names, shared, begin)
 
-    def split(self, fraction: float, *, seed: int = 0) -> tuple[Trajectories, Trajectories]:
+    @door
+    def split(self, fraction: float, *, seed: Seed = 0) -> tuple[Trajectories, Trajectories]:
         """Split by path: the rest, and `fraction` of the paths (at least one), chosen by `seed`."""
         rest, chosen = self.draw_paths(fraction, seed=seed)
         return self.select(rest), self.select(chosen)
 
-    def draw_paths(self, fraction: float, *, seed: int = 0) -> tuple[list[int], list[int]]:
+    @door
+    def draw_paths(self, fraction: float, *, seed: Seed = 0) -> tuple[list[int], list[int]]:
         """The numbers of the rest, and of `fraction` of the paths (at least one), chosen by `seed`."""
-        num = max(1, round(fraction * len(self)))
-        if not 0 < fraction < 1 or num >= len(self):
+        num = max(1, round(fraction * len(self))) if 0 < fraction < 1 else len(self)
+        if num >= len(self):
             raise ValueError(f"`fraction` must leave paths on both sides. Got {fraction=} of {len(self)} path(s).")
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed)).tolist()
         return sorted(order[num:]), sorted(order[:num])
 
+    @door
     def split_in_time(self, fraction: float) -> tuple[Trajectories, Trajectories]:
         """Split every path: its earlier observations, and the last `fraction` of them (at least two on both sides)."""
-        late = (fraction * self.lengths).round().long().clamp(min=2)
+        late = (min(max(fraction, 0.0), 1.0) * self.lengths).round().long().clamp(min=2)
         if not 0 < fraction < 1 or bool((self.lengths - late < 2).any()):
             raise ValueError(
                 f"`fraction` must leave two observations of every path on both sides. Got {fraction=} of "
@@ -223,7 +238,8 @@ class Trajectories:
         early = self.lengths - late
         return self._cut(first, early, self.begin), self._cut(first + early, late, self.begin)
 
-    def transitions(self, *, lag: Lag = None, history: int = 1, spacing: Lag = None) -> Transitions:
+    @door
+    def transitions(self, *, lag: Lag = None, history: Count = 1, spacing: Lag = None) -> Transitions:
         """All pairs of states to learn from.
 
         Args:
@@ -233,6 +249,9 @@ class Trajectories:
             spacing: physical time between the slots, if not that of the pairs; of several times the shortest.
         """
         return pair_up(self, lag, history, spacing)
+
+
+Paths = Annotated[Trajectories, "Use Trajectories.from_arrays(states, times)."]
 
 
 @dataclass(eq=False)
@@ -331,8 +350,8 @@ def as_lags(lag: Lag) -> tuple[float | None, ...]:
 def pair_up(data: Trajectories, lag: Lag, history: int, spacing: Lag) -> Transitions:
     """The transitions of all paths; `spacing` is that of the history slots, if not the shortest lag."""
     lags = as_lags(lag)
-    if history < 1:
-        raise ValueError(f"`history` must be at least 1. Got {history=}.")
+    if history > int(data.lengths.max()):
+        raise ValueError(_why_none(data, lag, history))
     lengths, device = data.lengths, data.states.device
     path = torch.repeat_interleave(torch.arange(len(data), device=device), lengths)
     first = (lengths.cumsum(0) - lengths)[path]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from neuralsde.data.arrays import Device
+from neuralsde.doors import door
 from neuralsde.solvers.noise import Noise
 
 
@@ -28,7 +29,8 @@ class Transition:
     def __len__(self) -> int:
         return len(self.next)
 
-    def to(self, device: torch.device | str) -> Transition:
+    @door
+    def to(self, device: Device) -> Transition:
         """The same batch on another device."""
         moved = {k: v.to(device) for k, v in vars(self).items() if v is not None}
         return replace(self, **moved)

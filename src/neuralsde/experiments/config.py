@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from neuralsde.doors import check_fields
 from neuralsde.experiments.task import TaskConfig
 from neuralsde.experiments.video_config import VideoConfig
 from neuralsde.models.config import ModelConfig
 from neuralsde.policy.config import PolicyConfig
-from neuralsde.records import check, check_choices
+from neuralsde.records import check
 from neuralsde.training.config import TrainConfig
 
 
@@ -31,7 +32,7 @@ class BranchingConfig(TaskConfig):
     """Paths drawn for the scores."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         for name in ("density", "num_branches", "num_paths"):
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
         check(0 < self.angle < 90, f"`angle` must be between 0 and 90 degrees. Got {self.angle=}.")
@@ -59,7 +60,7 @@ class KnownSDEConfig(TaskConfig):
     """Also fit the true family to the same paths by maximum likelihood, and score it."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(self.num_transitions >= 1, f"`num_transitions` must be at least 1. Got {self.num_transitions=}.")
         check(self.dt is None or self.dt > 0, f"`dt` must be positive. Got {self.dt=}.")
         check(self.gap_ratio >= 1, f"`gap_ratio` must be at least 1. Got {self.gap_ratio=}.")
@@ -127,7 +128,7 @@ class PushTConfig(TaskConfig):
     """Scored too, with the same seeds."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(self.num_episodes >= 1, f"`num_episodes` must be at least 1. Got {self.num_episodes=}.")
         seen = self.observation != "image" or self.policy.form != "state"
         check(seen, "form='state' moves what is seen on by itself, which no image is. Use form='path'.")

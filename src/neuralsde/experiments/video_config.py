@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from neuralsde.doors import check_fields
 from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.task import TaskConfig
-from neuralsde.records import check, check_choices
+from neuralsde.records import check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class ClipsConfig:
     """Of each training clip, beside itself: shown a little nearer, in another light, every other one mirrored."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(self.stride >= 1, f"`stride` must be at least 1. Got {self.stride=}.")
         check(self.length >= 2, f"A clip needs at least 2 frames. Got {self.length=}.")
         check(self.copies >= 0, f"`copies` must be 0 or more. Got {self.copies=}.")
@@ -46,7 +47,7 @@ class FramesConfig(TaskConfig):
     """Frames of the test part that are scored."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         for name in ("num_frames", "num_test"):
             check(getattr(self, name) >= 2, f"`{name}` must be at least 2. Got {name}={getattr(self, name)}.")
 
@@ -82,7 +83,7 @@ class VideoVariant:
     between models are taken on the same clips."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(self.rate >= 1, f"`rate` must be at least 1. Got {self.rate=}.")
         check(self.rate == 1 or self.length is None, "`rate` and `length` are for variants of their own.")
         check(self.passes is None or self.passes >= 1, f"`passes` must be at least 1. Got {self.passes=}.")
@@ -106,7 +107,7 @@ class VideoConfig(TaskConfig):
     """Scored too, with the same weights."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         for name in ("num_clips", "num_paths"):
             check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
         for variant in self.variants:

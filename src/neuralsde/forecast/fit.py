@@ -14,6 +14,7 @@ from neuralsde.data.describe import Description, describe
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import FILE, Series
 from neuralsde.data.trajectories import Lag
+from neuralsde.doors import Count, Share, door
 from neuralsde.files import replacing
 from neuralsde.forecast.futures import forecasts
 from neuralsde.forecast.references import brownian_nll
@@ -50,16 +51,17 @@ class FittedTable(TableModel):
         return fit_report(self.table, self.description, self.model, self.held_out, self.folder)
 
 
+@door
 def fit_table(
     table: Table | str | os.PathLike[str],
     *,
     model: NeuralSDEConfig = MODEL,
     train: TrainConfig | None = None,
     options: RunOptions | None = None,
-    steps: int | None = None,
+    steps: Count | None = None,
     lag: Lag = None,
     encoder: Literal["gru", "transformer"] | None = None,
-    holdout: float = 0.2,
+    holdout: Share = 0.2,
     output: str | os.PathLike[str] | None = None,
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,

@@ -11,15 +11,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from neuralsde.data.trajectories import Trajectories
-from neuralsde.models.config import Sampling
-from neuralsde.models.sequence import SequenceModel
+from neuralsde.data.arrays import as_tensor
+from neuralsde.data.trajectories import Paths, Trajectories
+from neuralsde.doors import Count, Positive, Seed, door, show
+from neuralsde.models.config import Drawing, Sampling
+from neuralsde.models.sequence import MAX_NUMBERS, SequenceModel
 from neuralsde.records import check
 
 SAME = 1e-6  # share of a training step by which stamps that mean the same time may differ
@@ -48,17 +50,18 @@ class Forecasts:
         return self.times - self.origin[:, None]
 
 
+@door
 def forecasts(
     model: SequenceModel,
-    data: Trajectories,
+    data: Paths,
     *,
-    horizon: float,
-    num_times: int = 20,
-    num_paths: int = 200,
-    origins_per_path: int = 1,
-    sampler: Sampling | None = None,
-    seed: int = 0,
-    batch_size: int = 32,
+    horizon: Positive,
+    num_times: Count = 20,
+    num_paths: Count = 200,
+    origins_per_path: Count = 1,
+    sampler: Drawing = None,
+    seed: Seed = 0,
+    batch_size: Count = 32,
     hold_context: bool = False,
 ) -> Forecasts:
     """Forecast what was observed, at the stamps of the observations.
@@ -75,7 +78,7 @@ def forecasts(
         batch_size: origins that are sampled at once.
         hold_context: keep the context of the origin, as `futures` does, where what follows is not known ahead.
     """
-    _check(horizon, num_times=num_times, origins_per_path=origins_per_path, batch_size=batch_size)
+    _check_size(model, num_times, num_paths, batch_size)
     data = _for_model(model, data)
     origins = _origins(model, data)
     ahead = _observations_ahead(data, horizon)
@@ -122,24 +125,25 @@ def forecasts(
     )
 
 
+@door
 def futures(
     model: SequenceModel,
-    data: Trajectories,
+    data: Paths,
     *,
-    horizon: float,
-    num_times: int = 50,
-    num_paths: int = 200,
-    sampler: Sampling | None = None,
-    seed: int = 0,
-    batch_size: int = 32,
-    plan: Sequence[tuple[Any, Any]] | None = None,
+    horizon: Positive,
+    num_times: Count = 50,
+    num_paths: Count = 200,
+    sampler: Drawing = None,
+    seed: Seed = 0,
+    batch_size: Count = 32,
+    plan: Annotated[Sequence[Any] | None, "Give (stamps, contexts) for each path."] = None,
 ) -> Forecasts:
     """Forecast beyond the last observation of each path, at even times; the truth is all masked.
 
     The last context of a path is held, until `plan` has another: for each path of `data`, stamps (M,) in its time and
     contexts (M, C), each of which holds from its stamp on. Stamps up to the last observation are passed over.
     """
-    _check(horizon, num_times=num_times, batch_size=batch_size)
+    _check_size(model, num_times, num_paths, batch_size)
     data = _for_model(model, data)
     planned = None if plan is None else _checked(plan, data)
     origins = _origins(model, data)
@@ -181,8 +185,10 @@ def _checked(plan: Sequence[tuple[Any, Any]], data: Trajectories) -> list[tuple[
     if len(plan) != len(data):
         raise ValueError(f"`plan` must have stamps and contexts for each of the {len(data)} path(s). Got {len(plan)}.")
     found = []
-    for k, ((stamps, contexts), last) in enumerate(zip(plan, data.ends.tolist())):
-        times, values = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (stamps, contexts))
+    for k, (own, last) in enumerate(zip(plan, data.ends.tolist())):
+        check(isinstance(own, Sequence) and len(own) == 2, f"`plan[{k}]` must be (stamps, contexts). Got {show(own)}.")
+        stamps, contexts = own
+        times, values = (as_tensor(x, f"plan[{k}]", torch.float64, "cpu") for x in (stamps, contexts))
         if values.shape != (*times.shape, data.context_size) or times.ndim != 1:
             wanted = f"stamps (M,) and contexts (M, {data.context_size})"
             raise ValueError(
@@ -242,11 +248,14 @@ def _at(samples: Float[Tensor, "B N K *S"], places: Int[Tensor, "B T"]) -> Float
     return samples.gather(2, index.expand(-1, samples.shape[1], -1, *samples.shape[3:]))
 
 
-def _check(horizon: float, **counts: int) -> None:
-    if not 0 < horizon < math.inf:
-        raise ValueError(f"`horizon` must be positive and finite, in the units of the time stamps. Got {horizon=}.")
-    for name, value in counts.items():
-        check(value >= 1, f"`{name}` must be at least 1. Got {name}={value}.")
+def _check_size(model: SequenceModel, num_times: int, num_paths: int, batch_size: int) -> None:
+    """Refuse forecasts that no memory can hold, before anything is made."""
+    size = math.prod(model.scale.shape)
+    check(
+        num_times * num_paths * size <= MAX_NUMBERS,
+        f"`num_times` times `num_paths` is too much. Got {num_times=}, {num_paths=}.",
+    )
+    check(batch_size < 2**31, f"`batch_size` must be below 2^31. Got {batch_size}.")
 
 
 def _for_model(model: SequenceModel, data: Trajectories) -> Trajectories:
@@ -311,8 +320,8 @@ def _spread_over_paths(origins: _Origins, per_path: int) -> _Origins:
     """At most `per_path` origins of each path, evenly spread over it."""
     _, count = torch.unique_consecutive(origins.path, return_counts=True)
     first = count.cumsum(0) - count
-    num = count.clamp(max=per_path)
-    k = torch.arange(per_path)
+    num = count.clamp(max=min(per_path, int(count.max())))
+    k = torch.arange(int(num.max()))
     place = first[:, None] + (2 * k + 1) * count[:, None] // (2 * num[:, None])
     return origins[place[k < num[:, None]]]
 

@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from neuralsde.data.trajectories import Trajectories
+from neuralsde.data.trajectories import Paths, Trajectories
+from neuralsde.doors import Positive, Seed, door
 from neuralsde.forecast.futures import Forecasts, forecasts
 from neuralsde.forecast.references import climatology, random_walk
 from neuralsde.metrics import forecast as metrics
@@ -31,13 +32,14 @@ MAX_FEATURES = 64  # features up to which each is reported
 MAX_ELEMENTS = 2**23  # numbers that are scored at once (64 MiB in double precision)
 
 
+@door
 def evaluate_forecasts(
     model: SequenceModel,
-    data: Trajectories,
+    data: Paths,
     *,
-    horizon: float,
-    reference: Trajectories | None = None,
-    seed: int = 0,
+    horizon: Positive,
+    reference: Paths | None = None,
+    seed: Seed = 0,
     **options: Any,
 ) -> dict[str, Any]:
     """Scores of a model on paths that it was not trained on, as plain numbers; `options` are those of `forecasts`.

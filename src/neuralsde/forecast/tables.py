@@ -16,12 +16,14 @@ from typing import Any, Union
 import numpy as np
 import torch
 
+from neuralsde.data.arrays import as_array
 from neuralsde.data.columns import parse_stamps
 from neuralsde.data.tables.plans import read_plan
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import Series
 from neuralsde.data.tables.time_axis import TimeAxis
 from neuralsde.data.trajectories import Trajectories
+from neuralsde.doors import Count, Positive, Seed, door
 from neuralsde.files import replacing, writable_folder
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
 from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table
@@ -50,6 +52,7 @@ class TableModel:
     """Where it lies, if it does."""
 
     @staticmethod
+    @door
     def load(source: AnyModel) -> TableModel:
         """From a run folder, a folder written by save_pretrained, or a model in memory."""
         if isinstance(source, TableModel):
@@ -58,6 +61,7 @@ class TableModel:
             return TableModel(source)
         return TableModel(load(source), Series.load(Path(source)), Path(source))
 
+    @door
     def read(
         self,
         table: Table | str | os.PathLike[str],
@@ -148,16 +152,17 @@ class TableForecast:
         draw_fans(self.forecasts, self.table, list(range(min(MAX_FANS, len(self.forecasts.path)))), Path(output))
 
 
+@door
 def forecast_table(
     model: AnyModel,
     table: Table | str | os.PathLike[str],
     *,
     future: str | os.PathLike[str] | None = None,
-    horizon: float | None = None,
-    num_times: int = 50,
-    num_paths: int = 200,
+    horizon: Positive | None = None,
+    num_times: Count = 50,
+    num_paths: Count = 200,
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
-    seed: int = 0,
+    seed: Seed = 0,
     output: str | os.PathLike[str] | None = None,
 ) -> TableForecast:
     """Forecast each series of a table from its last observation.
@@ -201,15 +206,16 @@ class TableScores:
         return (f"! {self.caution}\n\n" if self.caution else "") + score_table(self.values)
 
 
+@door
 def evaluate_table(
     model: AnyModel,
     table: Table | str | os.PathLike[str],
     *,
-    horizon: float | None = None,
-    num_times: int = 20,
-    num_paths: int = 200,
-    origins_per_path: int | None = None,
-    seed: int = 0,
+    horizon: Positive | None = None,
+    num_times: Count = 20,
+    num_paths: Count = 200,
+    origins_per_path: Count | None = None,
+    seed: Seed = 0,
     output: str | os.PathLike[str] | None = None,
 ) -> TableScores:
     """Score a model on a table that it was not trained on; model and table as for `forecast_table`.
@@ -299,18 +305,19 @@ class SampledPaths:
         return self
 
 
+@door
 def sample_state(
     model: AnyModel,
     start: Any,
     *,
-    stop: float,
+    stop: Positive,
     start_context: Sequence[float] = (),
     start_time: str | float | None = None,
-    num_times: int = 101,
-    num_paths: int = 100,
-    substeps: int | None = None,
+    num_times: Count = 101,
+    num_paths: Count = 100,
+    substeps: Count | None = None,
     pull: float | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     output: str | os.PathLike[str] | None = None,
 ) -> SampledPaths:
     """Draw paths from a state.
@@ -325,14 +332,14 @@ def sample_state(
         substeps, pull: of the sampler, if not the model's.
         output: an .npz or .csv file to write.
     """
-    _check(output, stop, num_times)
+    _check(output, num_times)
     trained = TableModel.load(model)
     own, series = trained.model, trained.series
     slots, shape, size = own.config.history, own.scale.shape, own.scale.context_size
     if len(start_context) != size:
         given = " ".join(map(str, start_context)) or "nothing"
         raise ValueError(f"`start_context` must hold the model's {size} context value(s). Got {given}.")
-    values = np.ravel(start)
+    values = np.ravel(as_array(start, "start"))
     whole = len(values) == slots * math.prod(shape)
     times = np.linspace(0.0, stop, num_times)
     drawn = own.draw(
@@ -348,20 +355,21 @@ def sample_state(
     return SampledPaths(None, times[None] + first, drawn.paths.cpu().numpy(), names, axis, drawn.nfe).write(output)
 
 
+@door
 def sample_table(
     model: AnyModel,
     table: Table | str | os.PathLike[str],
     *,
-    stop: float,
-    num_times: int = 101,
-    num_paths: int = 100,
-    substeps: int | None = None,
+    stop: Positive,
+    num_times: Count = 101,
+    num_paths: Count = 100,
+    substeps: Count | None = None,
     pull: float | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     output: str | os.PathLike[str] | None = None,
 ) -> SampledPaths:
     """Draw paths from the last observation of each series of a table; arguments as for `sample_state`."""
-    _check(output, stop, num_times)
+    _check(output, num_times)
     trained = TableModel.load(model)
     table, own = trained.read(table), trained.model
     made = futures(
@@ -381,10 +389,9 @@ def sample_table(
     return SampledPaths(ids, times, paths, table.columns, axis, made.nfe).write(output)
 
 
-def _check(output: str | os.PathLike[str] | None, stop: float, num_times: int) -> None:
+def _check(output: str | os.PathLike[str] | None, num_times: int) -> None:
     if output is not None and Path(output).suffix not in (".npz", ".csv"):
         raise ValueError(f"`output` must end in .npz or .csv. Got {output}.")
-    check(0 < stop < math.inf, f"`stop` must be positive and finite, in the units of the time stamps. Got {stop}.")
     check(num_times >= 2, f"`num_times` must be at least 2. Got {num_times}.")
 
 

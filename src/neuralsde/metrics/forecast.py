@@ -21,6 +21,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from neuralsde.doors import door
+
 MAX_PAIRS = 2**22  # pairs of samples whose distance is computed at once (32 MiB)
 Z_95 = 1.959963984540054
 
@@ -47,6 +49,7 @@ def _aligned(
     return x, y, seen
 
 
+@door
 def crps(
     samples: Float[Tensor, "N ..."],
     truth: Float[Tensor, "..."],
@@ -63,6 +66,7 @@ def crps(
     return (x.abs().mean(0) - spread).where(seen, torch.nan)
 
 
+@door
 def energy_score(
     samples: Float[Tensor, "N ... D"],
     truth: Float[Tensor, "... D"],
@@ -90,6 +94,7 @@ def _gap(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return below / (len(x) + 1), (below + ties + 1) / (len(x) + 1)
 
 
+@door
 def pit(
     samples: Float[Tensor, "N ..."],
     truth: Float[Tensor, "..."],
@@ -107,6 +112,7 @@ def pit(
     return torch.lerp(low, high, share).where(seen, torch.nan)
 
 
+@door
 def interval_coverage(
     samples: Float[Tensor, "N ..."],
     truth: Float[Tensor, "..."],
@@ -127,10 +133,13 @@ def _check_probability(value: float, name: str) -> None:
         raise ValueError(f"`{name}` must be between 0 and 1. Got {value:g}. For 90 % write 0.9.")
 
 
+@door
 def quantiles(samples: Float[Tensor, "N *B"], probabilities: Sequence[float]) -> Float[Tensor, "Q *B"]:
     """Quantiles at position p (N + 1) of the sorted samples: a calibrated truth is below with probability p."""
     for p in probabilities:
         _check_probability(p, "probabilities")
+    if not samples.ndim:
+        raise ValueError("`samples` must have shape (N, …). Got a single number.")
     num = len(samples)
     extreme = min([*probabilities, *(1 - p for p in probabilities)], default=1.0)
     if extreme * (num + 1) < 1 - 1e-9:
@@ -143,6 +152,7 @@ def quantiles(samples: Float[Tensor, "N *B"], probabilities: Sequence[float]) ->
     return torch.lerp(x[left], x[(left + 1).clamp(max=num - 1)], share)
 
 
+@door
 def interval_width(samples: Float[Tensor, "N *B"], level: float) -> Float[Tensor, "*B"]:
     """Width of the central interval of probability `level`."""
     _check_probability(level, "level")
@@ -185,6 +195,7 @@ def _drop_unknown(values: Tensor, groups: Tensor | None) -> tuple[Float[Tensor, 
     return flat[known], group, len(names)
 
 
+@door
 def mean_ci(values: Float[Tensor, "..."], groups: Int[Tensor, "..."] | None = None) -> dict[str, Any]:
     """Mean and half width of its 95 % interval over `groups` that are independent of each other (one per row of values).
 
@@ -203,6 +214,7 @@ def mean_ci(values: Float[Tensor, "..."], groups: Int[Tensor, "..."] | None = No
     return {"mean": float(mean), "ci95": half, "n": n, "num_groups": num_groups}
 
 
+@door
 def coverage_ci(
     covered: Float[Tensor, "..."], level: float, groups: Int[Tensor, "..."] | None = None
 ) -> dict[str, Any]:
@@ -213,6 +225,7 @@ def coverage_ci(
     return out
 
 
+@door
 def pit_histogram(
     values: Float[Tensor, "..."], *, num_bins: int = 10, groups: Int[Tensor, "..."] | None = None
 ) -> dict[str, Any]:
@@ -263,6 +276,7 @@ def _two_samples(a: Tensor, b: Tensor, least: int = 1) -> tuple[Tensor, Tensor]:
     return a.double(), b.double()
 
 
+@door
 def wasserstein_1d(a: Float[Tensor, "N ..."], b: Float[Tensor, "M ..."]) -> Float[Tensor, "..."]:
     """Wasserstein-1 distance of two samples, each along the first axis: the area between their distribution functions."""
     values, order = torch.cat(_two_samples(a, b)).sort(0)
@@ -270,6 +284,7 @@ def wasserstein_1d(a: Float[Tensor, "N ..."], b: Float[Tensor, "M ..."]) -> Floa
     return (step.cumsum(0)[:-1].abs() * values.diff(dim=0)).sum(0)
 
 
+@door
 def energy_distance(a: Float[Tensor, "N _"], b: Float[Tensor, "M _"], *, unbiased: bool = False) -> float:
     """2 E|A - B| - E|A - A'| - E|B - B'| of two samples: 0 for one law, more for two.
 

@@ -92,7 +92,9 @@ def _named(a: FeatureSet, b: FeatureSet, name: str) -> tuple[Tensor, Tensor, Vid
 def _check_number(n: int, size: int, least: int | None) -> None:
     need = max(size + 1 if least is None else least, 2)
     if n < 2:
-        raise ValueError(f"A Fréchet distance needs {need} clips of each set; one has no covariance. Got {n}.")
+        raise ValueError(
+            f"A Fréchet distance needs {need} clips of each set: one has no covariance. Got {n}. Score more."
+        )
     if n < need:
         raise ValueError(
             f"A Fréchet distance between features of {size} dimensions needs {need} clips of each set (more than dimensions: "

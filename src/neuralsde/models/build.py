@@ -11,6 +11,7 @@ from torch import nn
 
 from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
+from neuralsde.doors import door
 from neuralsde.models.config import ModelConfig
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.records import built_by
@@ -29,6 +30,7 @@ def build(config: ModelConfig, data: Transitions, *, nets: Any = None, seed: int
     return model
 
 
+@door
 def load(path: str | os.PathLike[str], *, nets: Mapping[str, nn.Module] | None = None) -> Any:
     """The model in a folder written by `save_pretrained`, whatever its kind. Nothing in it is executed."""
     return SequenceModel.from_pretrained(path, nets=nets)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from neuralsde.doors import Count, check_fields
 from neuralsde.nets.config import MLPConfig, NetConfig
-from neuralsde.records import Choice, check, check_choices
+from neuralsde.records import Choice, check
 
 Normalise = Literal["mean_std", "isotropic", "min_max", "none"]
 
@@ -19,8 +20,12 @@ class Sampling(Choice):
     """Stop with an error when a state is further than this many data ranges outside the data. None: only when not finite."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(self.box is None or self.box > 0, f"`box` must be positive or None. Got {self.box=}.")
+
+
+Drawing = Annotated[Sampling | None, "Write a Sampler(…), or the sampler of the model's kind with other settings."]
+"""How the paths of one call are drawn; None: as the model's sampler says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +34,7 @@ class ModelConfig(Choice):
 
     normalise: Normalise = "mean_std"
     """Scale of states: per feature, one scale for all features (keeps angles), to [-1, 1], or none."""
-    history: int = 1
+    history: Count = 1
     """Observations in the state, spaced by the lag of the data. Only the newest is predicted."""
     time_input: bool = False
     """Give the nets the time since the start of the path (the model is then no longer time-invariant)."""
@@ -37,8 +42,7 @@ class ModelConfig(Choice):
     """How paths are drawn."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        check(self.history >= 1, f"`history` must be at least 1. Got {self.history=}.")
+        check_fields(self)
 
     @property
     def num_late(self) -> int:
@@ -50,5 +54,5 @@ class ModelConfig(Choice):
 class BackboneModelConfig(ModelConfig):
     """Base of the settings of models whose nets are backbones of one kind."""
 
-    net: NetConfig = field(default_factory=MLPConfig)
+    net: Annotated[NetConfig, "Nets of your own go into `nets`."] = field(default_factory=MLPConfig)
     """The backbone of each net: a perceptron of all slots, or one with an encoder of the history."""

@@ -24,9 +24,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.data.trajectories import Lag, Trajectories, Transitions
+from neuralsde.data.arrays import as_tensor
+from neuralsde.data.trajectories import Lag, Paths, Transitions
 from neuralsde.data.transition import Transition
-from neuralsde.models.config import ModelConfig, Sampling
+from neuralsde.doors import Count, door, show
+from neuralsde.models.config import Drawing, ModelConfig, Sampling
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
@@ -38,6 +40,8 @@ from neuralsde.solvers.noise import Noise
 
 MAX_CHUNK_ELEMENTS = 2**25
 """Numbers in the record of one chunk of paths: bounds the memory of sampling (128 MiB in float32)."""
+MAX_NUMBERS = 2**30
+"""Numbers in the paths of one call (4 GiB in float32)."""
 STATISTICS_FROM = 200_000  # transitions from which units and bounds are computed
 
 Condition = Callable[[Tensor], "Tensor | None"]
@@ -81,8 +85,13 @@ class SequenceModel(nn.Module, ABC):
 
     def __init__(self, nets: Mapping[str, nn.Module], scale: Scale, config: ModelConfig) -> None:
         super().__init__()
-        if sorted(nets) != sorted(self.net_names(config)):
-            raise ValueError(f"`nets` must hold {self.net_names(config)} for this config. Got {sorted(nets)}.")
+        if sorted(map(str, nets)) != sorted(self.net_names(config)):
+            raise ValueError(
+                f"`nets` must hold {self.net_names(config)} for this config. Got {sorted(map(str, nets))}."
+            )
+        for name, net in nets.items():
+            if not isinstance(net, nn.Module):
+                raise ValueError(f"`nets` must hold torch modules. Got {show(net)} as {name!r}.")
         self.nets = nn.ModuleDict(dict(nets))
         self.scale = scale
         self.config = config
@@ -180,6 +189,7 @@ class SequenceModel(nn.Module, ABC):
         """Draw futures of each state: `draw(…).paths`."""
         return self.draw(history, times, **settings).paths
 
+    @door
     @torch.no_grad()
     def draw(
         self,
@@ -187,10 +197,10 @@ class SequenceModel(nn.Module, ABC):
         times: Any,
         *,
         context: Any = None,
-        num_paths: int = 1,
-        sampler: Sampling | None = None,
+        num_paths: Count = 1,
+        sampler: Drawing = None,
         rng: torch.Generator | Noise | SupportsIndex | None = None,
-        chunk: int | None = None,
+        chunk: Count | None = None,
     ) -> Draw:
         """Draw `num_paths` futures of each state, and count the network passes.
 
@@ -205,20 +215,27 @@ class SequenceModel(nn.Module, ABC):
                 own seed has no part in it.
             chunk: paths integrated at once; None bounds the memory.
         """
-        sampler = sampler or self.sampler
-        if not isinstance(sampler, type(self.config.sampler)):
-            wanted = type(self.config.sampler).__name__
-            raise ValueError(f"`sampler` must be a {wanted} for this model. Got {sampler!r}. Write {wanted}(…).")
+        sampler = self.own_sampler(sampler)
         model = evaluated(self)
-        x, t, ctx = self._check_inputs(history, times, context, num_paths)
+        x, t, ctx = self._check_inputs(history, times, context)
         batch, num_times = len(x), t.since.shape[1]
         self.check_sampler(sampler, t.gaps)
+        size = batch * num_paths * num_times * math.prod(self.scale.shape)
+        if size > MAX_NUMBERS:
+            raise ValueError(
+                f"`sample` gives at most {MAX_NUMBERS:,} numbers at once. Got {size:,}: {batch} state(s), {num_paths=}, "
+                f"{num_times} times, states of shape {self.scale.shape}. Sample in parts."
+            )
         keys = rng if isinstance(rng, Noise) else Noise.draw(rng, batch * num_paths, x.device)
         if len(keys) != batch * num_paths:
             raise ValueError(f"`rng` must hold one key per path, {batch * num_paths}. Got {len(keys)}.")
 
         u = self.scale.states(x)
         grid = grid_between(t.since, self.max_step(sampler), x.device)
+        if len(grid.time) > 1 and num_paths * grid.time.numel() > MAX_NUMBERS:
+            raise ValueError(
+                f"`num_paths` must be less for {len(t.since)} rows of times. Got {num_paths}. Sample in parts."
+            )
         start = t.start.to(x.device).expand(batch, 1)
         if num_paths > 1:
             u, start = u.repeat_interleave(num_paths, 0), start.repeat_interleave(num_paths, 0)
@@ -244,6 +261,14 @@ class SequenceModel(nn.Module, ABC):
         paths = paths.reshape(batch, num_paths, num_times, *self.scale.shape)
         paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
         return Draw(paths, dict(nfe))
+
+    def own_sampler(self, sampler: Sampling | None) -> Any:
+        """What is given, or the model's own; one of another kind is refused."""
+        sampler, wanted = sampler or self.sampler, type(self.config.sampler)
+        if not isinstance(sampler, wanted):
+            name = wanted.__name__
+            raise ValueError(f"`sampler` must be a {name} for this model. Got {sampler!r}. Write {name}(…).")
+        return sampler
 
     def _advance_in(
         self,
@@ -275,12 +300,10 @@ class SequenceModel(nn.Module, ABC):
     def _condition(self, context: Tensor | None, time: Tensor) -> Tensor | None:
         return self.scale.condition(context, time if self.config.time_input else None)
 
-    def _check_inputs(
-        self, history: Any, times: Any, context: Any, num_paths: int
-    ) -> tuple[Tensor, Times, Tensor | None]:
+    def _check_inputs(self, history: Any, times: Any, context: Any) -> tuple[Tensor, Times, Tensor | None]:
         """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), times, and (B, [T,] C) or None."""
         shape, slots, device = self.scale.shape, self.config.history, self.scale.mean.device
-        x = torch.as_tensor(history, dtype=torch.float32, device=device)
+        x = as_tensor(history, "history", torch.float32, device)
         if x.shape == shape and slots == 1:
             x = x[None, None]
         elif x.shape[1:] == shape and slots == 1:
@@ -297,15 +320,13 @@ class SequenceModel(nn.Module, ABC):
             raise ValueError(
                 f"`history` must be finite. Got history[{where}]={float(x[where])}. Fill or drop missing values first."
             )
-        t = torch.as_tensor(times, dtype=torch.float64, device="cpu")
+        t = as_tensor(times, "times", torch.float64, "cpu")
         t = t[None] if t.ndim == 1 else t
         if t.ndim != 2 or t.shape[1] < 2 or len(t) not in (1, len(x)):
             raise ValueError(
                 f"`times` must have shape (T,) or (B, T) with T >= 2 and B={len(x)}. Got {tuple(t.shape)}."
             )
         checked = output_times(t, self.scale.step)
-        if num_paths < 1:
-            raise ValueError(f"`num_paths` must be at least 1. Got {num_paths=}.")
         size = self.scale.context_size
         if (context is None) != (size == 0):
             wanted = (
@@ -316,7 +337,7 @@ class SequenceModel(nn.Module, ABC):
             raise ValueError(f"`context` {wanted}. Got context={None if context is None else 'a value'}.")
         if context is None:
             return x, checked, None
-        ctx = torch.as_tensor(context, dtype=torch.float32, device=device)
+        ctx = as_tensor(context, "context", torch.float32, device)
         if not finite(ctx):
             raise ValueError("`context` must be finite. Fill or drop missing values first.")
         if ctx.shape not in ((len(x), size), (len(x), t.shape[1], size)):
@@ -325,16 +346,13 @@ class SequenceModel(nn.Module, ABC):
             )
         return x, checked, ctx
 
+    @door
     @torch.no_grad()
-    def log_prob(self, data: Transition | Trajectories, *, batch_size: int = 8192) -> Float[Tensor, " B"]:
+    def log_prob(self, data: Transition | Paths, *, batch_size: Count = 8192) -> Float[Tensor, " B"]:
         """Log density of each transition of a batch, or the sum over consecutive observations for each path."""
         model = evaluated(self)
         if isinstance(data, Transition):
             return model.transition_log_prob(data)
-        if not isinstance(data, Trajectories):
-            raise ValueError(
-                f"`log_prob` takes Trajectories or a Transition. Got {type(data).__name__}. Use Trajectories.from_arrays."
-            )
         pairs = data.transitions(history=self.config.history, spacing=self.lag).to(self.scale.mean.device)
         self.check_data(pairs.data.shape, pairs.history, pairs.data.context_size)
         total = torch.zeros(len(data), dtype=torch.float64, device=self.scale.mean.device)
@@ -372,6 +390,7 @@ class SequenceModel(nn.Module, ABC):
         model.own_nets = own
         return model
 
+    @door
     def save_pretrained(
         self, path: str | os.PathLike[str], *, half: bool = False, beside: Mapping[str, Any] | None = None
     ) -> Path:
@@ -395,6 +414,7 @@ class SequenceModel(nn.Module, ABC):
         return write_model(path, record, self.state_dict(), half=weights, beside=beside)
 
     @classmethod
+    @door
     def from_pretrained(cls, path: str | os.PathLike[str], *, nets: Mapping[str, nn.Module] | None = None) -> Any:
         """Load a folder written by `save_pretrained`, or the run folder around it. Nothing in it is executed.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from neuralsde.records import Choice, check, check_choices
+from neuralsde.doors import Count, check_fields
+from neuralsde.records import Choice, check
 
 HISTORY_HEADS = 4  # attention heads of a transformer of the history; they share out the memory
 IMAGE_CHANNELS = (32, 64, 128)  # of the convolutions of images; each of them halves the image
@@ -35,7 +36,7 @@ class MLPConfig(NetConfig):
     """Dropout probability inside the blocks."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(
             self.width > 0 and self.depth > 0,
             f"`width` and `depth` must be positive. Got {self.width=}, {self.depth=}.",
@@ -51,12 +52,11 @@ class HistoryConfig(MLPConfig):
 
     encoder: Literal["gru", "transformer"] = "gru"
     """Recurrent from the oldest slot to the newest, or attention with learned positions (several times slower)."""
-    memory: int = 64
+    memory: Count = 64
     """Features of the memory, and of the encoder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.memory >= 1, f"`memory` must be at least 1. Got {self.memory=}.")
         shared = self.encoder == "gru" or self.memory % HISTORY_HEADS == 0
         check(shared, f"`memory` must be a multiple of {HISTORY_HEADS}, the heads share it out. Got {self.memory=}.")
 
@@ -69,7 +69,7 @@ class EncodedConfig(MLPConfig):
 
     width: int = 512
     """Features of the encoder's hidden layers."""
-    memory: int = 256
+    memory: Count = 256
     """Features of the encoded context."""
     step_width: int = 256
     """Features of the hidden layers of the part that moves."""
@@ -78,7 +78,6 @@ class EncodedConfig(MLPConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.memory >= 1, f"`memory` must be at least 1. Got {self.memory=}.")
         assert self.step  # refuses what it cannot take
 
     @property
@@ -137,7 +136,7 @@ class UNet1DConfig(NetConfig):
     """Channels of the levels; the horizon is halved from each to the next."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(len(self.widths) > 0, "`widths` must name at least one level. Got none.")
         shared = all(w > 0 and w % UNET_GROUPS == 0 for w in self.widths)
         check(shared, f"`widths` must be multiples of {UNET_GROUPS}. Got {self.widths=}.")
@@ -159,7 +158,7 @@ class ChunkTransformerConfig(NetConfig):
     """Dropout probability in attention and perceptrons."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check_transformer(self.layers, self.heads, self.width)
         check(0 <= self.dropout < 1, f"`dropout` must be in [0, 1). Got {self.dropout=}.")
 
@@ -172,13 +171,12 @@ class UViTConfig(NetConfig):
 
     width: int = 256
     """Features of a token: 64 gives about 0.2 million parameters, 256 six, 512 forty, 768 a hundred and ten."""
-    patch: int = 1
+    patch: Count = 1
     """Side of the square of places that is one token."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(self.width > 0 and self.width % 32 == 0, f"`width` must be a multiple of 32. Got {self.width=}.")
-        check(self.patch >= 1, f"`patch` must be at least 1. Got {self.patch=}.")
 
     @property
     def layers(self) -> int:
@@ -203,7 +201,7 @@ class ConvConfig:
     """Channels at the image's resolution; they double with each halving, up to four times."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(self.down in (2, 4, 8, 16), f"`down` must be 2, 4, 8 or 16. Got {self.down=}.")
         check(self.width > 0 and self.width % 8 == 0, f"`width` must be a multiple of 8. Got {self.width=}.")
 
@@ -228,15 +226,13 @@ def check_transformer(layers: int, heads: int, width: int) -> None:
 class LSTMConfig:
     """A recurrent net of the last observations."""
 
-    width: int = 400
+    width: Count = 400
     """Features of each layer."""
-    layers: int = 2
+    layers: Count = 2
     """Layers, one upon the other."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        for name in ("width", "layers"):
-            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,5 +247,5 @@ class GPTConfig:
     """Features of a token."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check_transformer(self.layers, self.heads, self.width)

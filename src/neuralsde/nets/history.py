@@ -60,7 +60,9 @@ class HistoryMLP(MLP):
     def __init__(self, config: HistoryConfig, form: Form) -> None:
         num, size = form.history - 1, 3 * math.prod(form.shape)
         if num < 1:
-            raise ValueError(f"`history` must be at least 2 for a HistoryConfig. Got history={form.history}. Try 16.")
+            raise ValueError(
+                f"`history` must be at least 2 for a HistoryConfig: one slot holds no past. Got history={form.history}. Try 16."
+            )
         super().__init__(config, replace(form, history=1, condition_size=config.memory + form.condition_size))
         self.register_buffer("step_unit", torch.ones(form.shape))
         self.register_buffer("age_unit", torch.ones(num, *form.shape))

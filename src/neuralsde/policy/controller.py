@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, SupportsInt
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from neuralsde.data.arrays import Device, as_array, as_tensor
 from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.trajectories import Trajectories
+from neuralsde.doors import Positive, Range, Seed, door
 from neuralsde.files import read_document
 from neuralsde.models.build import load
-from neuralsde.models.config import Sampling
+from neuralsde.models.config import Drawing
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.config import PolicyConfig
 from neuralsde.records import check, from_dict, shown, to_dict, with_settings
@@ -38,10 +40,16 @@ FIELDS: dict[str, Any] = {
     "observation": str,
 }
 """What the record of a policy holds."""
+Limits = Annotated[Sequence[Any], Range("two: lowest and highest", lambda v: len(v) == 2)]
+"""Lowest and highest actions."""
+
+MAX_ENTRIES = 2**28  # numbers of rows in the histories and plans of all instants
+MAX_PLAN = 1_000_000  # actions of a plan
 MAX_LEVELS = 16  # values that a discrete entry of the action may take
 MAX_UNEVEN = 0.1  # how far gaps may be off the usual one where times cannot be kept
 
 
+@door
 def action_paths(demonstrations: Demonstrations, observations: Any, config: PolicyConfig) -> Trajectories:
     """One path per instant: the previous action and those to come, with the last observations as context.
 
@@ -53,7 +61,11 @@ def action_paths(demonstrations: Demonstrations, observations: Any, config: Poli
             f"`observations` must be one array (L, C). Got arrays by name: {', '.join(map(str, observations))}. Pass one of "
             "them, or several joined: np.concatenate([d.observations[name] for name in names], 1)."
         )
-    seen, num = torch.as_tensor(observations), len(demonstrations.actions)
+    seen, num = _observed(observations), len(demonstrations.actions)
+    most = MAX_ENTRIES // max(1, num)
+    if max(config.history, config.horizon + 1) > most:
+        remedy = f"Got {config.history=}, {config.horizon=}. At most {most} for {num:,} instants."
+        raise ValueError(f"`history` and `horizon` are kept for every instant. {remedy}")
     if seen.ndim != 2 or len(seen) != num:
         raise ValueError(f"`observations` must have one row (C,) per instant, {num}. Got {tuple(seen.shape)}.")
     _levels(demonstrations, config)
@@ -79,6 +91,17 @@ def action_paths(demonstrations: Demonstrations, observations: Any, config: Poli
         context=seen if seen.dtype in (torch.uint8, torch.float16) else seen.float(),  # images stay small
         context_rows=context_rows.repeat_interleave(length, 0),
     )
+
+
+def _observed(values: Any) -> Tensor:
+    """Observations as they are kept: images as uint8."""
+    array = as_array(values, "observations")
+    tensor = as_tensor(array, "observations", torch.uint8 if array.dtype == np.uint8 else torch.float32, "cpu")
+    if array.dtype == np.float16:
+        tensor = tensor.half()
+    if tensor.dtype != torch.uint8 and not bool(torch.isfinite(tensor).all()):
+        raise ValueError("`observations` must be finite. Got NaN or infinity. Drop or mend those episodes.")
+    return tensor
 
 
 def _first_actions(observations: Tensor, actions: Tensor, config: PolicyConfig) -> Tensor:
@@ -131,17 +154,18 @@ class SDEPolicy:
     All randomness of an episode is a function of its seed, whatever runs beside it.
     """
 
+    @door
     def __init__(
         self,
         model: SequenceModel,
         config: PolicyConfig,
         *,
-        limits: tuple[Any, Any],
+        limits: Limits,
         default_action: Any,
-        levels: dict[int, Any] | None = None,
+        levels: Mapping[int, Any] | None = None,
         observation: str = "",
-        control_dt: float | None = None,
-        sampler: Sampling | None = None,
+        control_dt: Positive | None = None,
+        sampler: Drawing = None,
     ) -> None:
         """Use `for_demonstrations`, or `from_pretrained`; this takes what they measured."""
         self.model = model.eval()
@@ -170,18 +194,19 @@ class SDEPolicy:
         check(len(first) in (0, self.num_actions), f"`first_action` must name {self.num_actions}. Got {first}.")
         self.control_dt = self.dt if control_dt is None else float(control_dt)
         """Time between two actions; that of the demonstrations unless told otherwise."""
-        if not self.control_dt > 0:
-            raise ValueError(f"`control_dt` must be positive. Got {control_dt=}.")
+        if not 1 <= config.chunk * self.dt / self.control_dt + 1 <= MAX_PLAN:
+            raise ValueError(f"`control_dt` must give plans of at most {MAX_PLAN:,} actions. Got {control_dt=}.")
         self.reset()
 
     @classmethod
+    @door
     def for_demonstrations(
         cls,
         model: SequenceModel,
         config: PolicyConfig,
         demonstrations: Demonstrations,
         *,
-        limits: tuple[Any, Any] | None = None,
+        limits: Limits | None = None,
         observation: str = "",
     ) -> SDEPolicy:
         """A controller with the limits and discrete values of these actions; `limits` may be wider, as the robot's are."""
@@ -189,7 +214,7 @@ class SDEPolicy:
         return cls(
             model,
             config,
-            limits=limits or (actions.min(0), actions.max(0)),
+            limits=(actions.min(0), actions.max(0)) if limits is None else limits,
             default_action=actions[demonstrations.starts].mean(0),  # what comes later would tell it that it is late
             levels=_levels(demonstrations, config),
             observation=observation,
@@ -200,10 +225,11 @@ class SDEPolicy:
         """Time between the actions of the demonstrations."""
         return self.model.scale.step
 
-    def reset(self, seeds: SupportsInt | Iterable[SupportsInt] | None = None) -> None:
+    @door
+    def reset(self, seeds: Seed | Sequence[Seed] | None = None) -> None:
         """Begin one episode per seed, of which there may be one or several (None: one, with a new seed)."""
         seeds = int.from_bytes(os.urandom(7), "big") if seeds is None else seeds
-        numbers = [int(seed) for seed in (seeds if isinstance(seeds, Iterable) else [seeds])]
+        numbers = [int(seed) for seed in (seeds if isinstance(seeds, Sequence) else [seeds])]
         if not numbers:
             raise ValueError("`seeds` must hold at least one. Got none.")
         self.keys = Noise.for_seeds(numbers, self.model.scale.mean.device)
@@ -223,7 +249,8 @@ class SDEPolicy:
                 f"`observations` must be an array. Got arrays by name: {', '.join(map(str, observations))}. Join them as "
                 "for `action_paths`."
             )
-        seen = np.array(observations, np.float32)  # a copy: callers reuse their buffers
+        with np.errstate(over="ignore"):
+            seen = np.array(as_array(observations, "observations"), np.float32)  # a copy: callers reuse their buffers
         single = seen.ndim == 1
         seen = seen[None] if single else seen
         if seen.shape != (len(self.keys), self.num_features):
@@ -233,7 +260,9 @@ class SDEPolicy:
             )
         if not np.isfinite(seen).all():
             row, k = (int(i) for i in np.argwhere(~np.isfinite(seen))[0])
-            raise ValueError(f"`observations` must be finite. Got [{row}, {k}]={seen[row, k]}. Hold the last one.")
+            raise ValueError(
+                f"`observations` must be finite. Got [{row}, {k}]={seen[row, k]}. Hold the last good one, or stop the robot."
+            )
         keep = 1 + math.ceil((self.config.history - 1) * self.dt / self.control_dt - 1e-9)
         self.seen = [*self.seen[-keep:], seen]
         self.plan = None
@@ -299,6 +328,7 @@ class SDEPolicy:
         places = [last - back * dt / self.control_dt for back in range(self.config.history - 1, -1, -1)]
         return np.concatenate(_at(self.seen, places), 1)
 
+    @door
     def save_pretrained(self, path: str | os.PathLike[str], *, half: bool = False) -> Path:
         """Write the model and `policy.json` into the folder; `half` keeps the weights in 16 bits."""
         record = {
@@ -311,13 +341,14 @@ class SDEPolicy:
         return self.model.save_pretrained(path, half=half, beside={RECORD: record})
 
     @classmethod
+    @door
     def from_pretrained(
         cls,
         path: str | os.PathLike[str],
         *,
-        control_dt: float | None = None,
+        control_dt: Positive | None = None,
         sampler: Mapping[str, Any] | None = None,
-        device: str = "cpu",
+        device: Device = "cpu",
         **changes: Any,
     ) -> SDEPolicy:
         """The policy in a folder; `changes` are fields of its config, e.g. `chunk=4`, those of `sampler` of its sampler."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from neuralsde.doors import Count, Positive, check_fields
 from neuralsde.models.config import BackboneModelConfig, Sampling
-from neuralsde.records import Choice, check, check_choices
+from neuralsde.records import Choice, check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +16,7 @@ class Sampler(Sampling):
 
     solver: Literal["euler", "heun", "milstein"] = "euler"
     """Euler-Maruyama, stochastic Heun (given the Stratonovich drift) or Milstein for diagonal noise. All solve the Ito SDE."""
-    substeps: int = 1
+    substeps: Count = 1
     """Solver steps per training step `dt_ref`. Output times closer than that add steps of their own."""
     balance: float | None = None
     """Weight of (g^2/2 score + g dg) in the drift; None takes 2 E[tau], the value that belongs to the training."""
@@ -34,7 +35,6 @@ class Sampler(Sampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.substeps >= 1, f"`substeps` must be at least 1. Got {self.substeps=}.")
         check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
         check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
         check(self.refine_noise >= 0, f"`refine_noise` must not be negative. Got {self.refine_noise=}.")
@@ -56,7 +56,7 @@ class Law(Choice):
     """Nets beyond flow, diffusion and denoiser. Passes for one of them carry a mark in the condition of a shared net."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
 
     def check(self, config: NeuralSDEConfig) -> None:
         """Refuse what this law cannot go with."""
@@ -70,14 +70,10 @@ class Euler(Law):
 
     flow_loss: Literal["mse", "log", "nll"] = "mse"
     """Squared error, the paper's logarithm of it, or the likelihood with g held fixed."""
-    delta: float = 1e-3
+    delta: Positive = 1e-3
     """Desingularisation of the log loss, in squared units of std / dt_ref."""
     diffusion_loss: Literal["nll", "match", "log"] = "nll"
     """Gaussian likelihood of the residual, the paper's squared error on g^2, or its authors' on log g (biased; for comparison)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.delta > 0, f"`delta` must be positive. Got {self.delta=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,14 +90,10 @@ class Moments(Law):
 
     builds: ClassVar[str] = "neuralsde.sde.laws.moments:MomentsStep"
 
-    steps: int = 1
+    steps: Count = 1
     """Steps in which the moments are propagated; each has an error of third order in its length."""
     measurement: bool = False
     """Learn the standard deviation of measurement noise too, from several lags and the score."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.steps >= 1, f"`steps` must be at least 1. Got {self.steps=}.")
 
     def check(self, config: NeuralSDEConfig) -> None:
         able = config.start_probability == 1 and config.denoiser and config.noisy and config.history == 1
@@ -121,12 +113,8 @@ class Refined(Law):
 
     flow_loss: Literal["mse", "nll"] = "mse"
     """Squared error, or the likelihood with g held fixed."""
-    weight: float = 0.1
+    weight: Positive = 0.1
     """Of the refiner's loss in the sum; less leaves more of a `shared` net to the flow."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.weight > 0, f"`weight` must be positive. Got {self.weight=}.")
 
     def check(self, config: NeuralSDEConfig) -> None:
         able = config.start_probability == 1 and config.history > 1
@@ -141,7 +129,7 @@ class Refined(Law):
 class Denoiser(Choice):
     """d, which gives the score, and with it balance and pull."""
 
-    weight: float = 1.0
+    weight: Positive = 1.0
     """Of its loss in the sum; less leaves more of a `shared` net to the flow."""
     antithetic: bool = False
     """Train on +eps and -eps together: one more pass, and far less variance where `noise` is small."""
@@ -149,8 +137,7 @@ class Denoiser(Choice):
     """Learn the weight of the score as a function of the state, in place of balance * g^2 / 2 (unless `balance` is given)."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        check(self.weight > 0, f"`weight` must be positive. Got {self.weight=}.")
+        check_fields(self)
 
     def check(self, config: NeuralSDEConfig) -> None:
         """Refuse what it cannot go with."""
@@ -182,13 +169,10 @@ class NeuralSDEConfig(BackboneModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.tau, str):
-            known = self.tau in ("start", "uniform")
-            check(known, f"`tau` must be 'start', 'uniform' or a probability. Got {self.tau=}.")
-        else:
-            inside = 0 <= self.tau <= 1
-            check(inside, f"`tau` as a probability of the start state must be within [0, 1]. Got {self.tau=}.")
+        inside = isinstance(self.tau, str) or 0 <= self.tau <= 1
+        check(inside, f"`tau` as a probability of the start state must be within [0, 1]. Got {self.tau=}.")
         levels = self.noise if isinstance(self.noise, tuple) else (self.noise,)
+        check(bool(levels), "`noise` must be one number, or one per feature. Got none.")
         check(min(levels) >= 0, f"`noise` must not be negative. Got {self.noise=}.")
         all_or_none = (min(levels) > 0) == (max(levels) > 0)
         check(all_or_none, f"`noise` must be positive for all features or none. Got {self.noise=}.")

@@ -37,9 +37,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.data.trajectories import Lag, Trajectories, Transitions
+from neuralsde.data.trajectories import Lag, Paths, Transitions
 from neuralsde.data.transition import Transition
+from neuralsde.doors import Seed, door
 from neuralsde.models.build import build
+from neuralsde.models.config import Drawing
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
@@ -76,9 +78,8 @@ class NeuralSDE(SequenceModel):
         self.register_buffer("sigma", sigma.reshape(-1, *[1] * (len(scale.shape) - 1)) if sigma.ndim else sigma)
 
     @classmethod
-    def for_data(
-        cls, data: Trajectories, *, lag: Lag = None, nets: Any = None, seed: int = 0, **settings: Any
-    ) -> NeuralSDE:
+    @door
+    def for_data(cls, data: Paths, *, lag: Lag = None, nets: Any = None, seed: Seed = 0, **settings: Any) -> NeuralSDE:
         """A model with sensible nets and units for `data`; `settings` are fields of `NeuralSDEConfig`."""
         config = with_settings(NeuralSDEConfig(), settings)
         return build(config, data.transitions(lag=lag, history=config.history), nets=nets, seed=seed)
@@ -235,15 +236,16 @@ class NeuralSDE(SequenceModel):
                 f"`pull` * step must be <= 1. Got {sampler.pull:g} * {step * self.scale.step:g}. Use {math.ceil(pull)} `substeps`."
             )
 
+    @door
     @torch.no_grad()
-    def fields(self, x: Any, *, context: Any = None, sampler: Sampler | None = None) -> tuple[Tensor, Tensor]:
+    def fields(self, x: Any, *, context: Any = None, sampler: Drawing = None) -> tuple[Tensor, Tensor]:
         """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units and at time 0."""
-        x, _, context = self._check_inputs(x, [0.0, 1.0], context, 1)
-        sampler = sampler or self.sampler
-        self.check_sampler(sampler, torch.zeros(1))
+        x, _, context = self._check_inputs(x, [0.0, 1.0], context)
+        own: Any = self.own_sampler(sampler)
+        self.check_sampler(own, torch.zeros(1))
         state, condition = self.scale.states(x), self._condition(context, torch.zeros(len(x), device=x.device))
         fields = evaluated(self)._fields()
-        c = fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
+        c = fields.coefficients(state, condition, own, self._fixed_signs(state), correction=False)
         return c.drift * self.scale.std / self.scale.step, c.diffusion * self.scale.std / self.scale.step**0.5
 
     # Measurement noise

@@ -15,6 +15,8 @@ from torch import Tensor
 Settings = ParamSpec("Settings")
 Made = TypeVar("Made")
 
+MAX_STEPS = 1_000_000  # of one path in one call
+MAX_GRID = 2**26  # of the time grids of all paths: bounds their memory (512 MiB)
 MAX_KNOWN = 64  # output times up to which they and their grid are kept
 
 
@@ -34,7 +36,8 @@ class Times:
         if not bool(good.all()):
             row, k = (int(i) for i in (~good).nonzero()[0])
             before, after = float(times[row, k]), float(times[row, k + 1])
-            raise ValueError(f"`times` must increase and be finite. Got {after} after {before} in row {row}. Sort it.")
+            found = f"Got times[{row}][{k + 1}]={after} after {before}"
+            raise ValueError(f"`times` must increase and be finite. {found}. Sort them, and drop duplicates.")
         return cls(start=times[:, :1] / unit, since=(times - times[:, :1]) / unit, gaps=gaps / unit)
 
 
@@ -73,7 +76,14 @@ class Grid:
     def between(cls, times: Float[Tensor, "P T"], max_step: float) -> Grid:
         """Equal steps of at most `max_step` in each interval of `times`."""
         gaps = times.diff(dim=1)
-        steps = steps_in(gaps, max_step).long()
+        steps = steps_in(gaps, max_step)
+        longest = float(steps.sum(1).max())
+        if longest > MAX_STEPS or longest * len(times) > MAX_GRID:
+            raise ValueError(
+                f"`times` must take at most {MAX_STEPS:,} steps of a path, and {MAX_GRID:,} of all. Got {longest:.4g} for "
+                f"{len(times)} row(s) of times. Use fewer `substeps`, or sample in parts, each from the end of the one before."
+            )
+        steps = steps.long()
         ends = steps.cumsum(1)
         output = torch.cat([torch.zeros_like(ends[:, :1]), ends], dim=1)
         m = torch.arange(int(ends[:, -1].max()) + 1, device=times.device).repeat(len(times), 1)

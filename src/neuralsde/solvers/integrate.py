@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -112,8 +113,14 @@ def _check_inside(states: Tensor, time: Tensor, box: tuple[Tensor, Tensor] | Non
     if bool(inside.all()):
         return
     path, step, *index = (int(i) for i in (~inside).nonzero()[0])
+    when, value = float(time[path, step]), float(states[(path, step, *index)])
+    found = f"Path {first_path + path} left the data at time {when:.4g} (in training steps): component {index} is {value:.4g}"
+    among = f"{int((~inside).flatten(1).any(1).sum())} of {len(states)} paths did"
+    if not math.isfinite(value) or when <= 1:  # no step is short enough for fields that are wrong
+        remedy = "The model does not know the dynamics: look at its losses and its data, and train longer or with a lower `lr`"
+    else:
+        remedy = "Check the model first: its losses, its data, and whether paths start inside them"
     raise Diverged(
-        f"Path {first_path + path} left the data at time {float(time[path, step]):.4g} (in training steps): component {index} is "
-        f"{float(states[(path, step, *index)]):.4g} in units of the data's scale. Use more `substeps`, a positive `pull`, "
-        "shorter paths or longer training; a larger `box` allows more room."
+        f"{found} in units of the data's scale ({among}). {remedy}. Then try more `substeps`, a positive `pull` or shorter "
+        "paths; a larger `box` allows more room."
     )

@@ -18,6 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from neuralsde.doors import show
+
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, as a signed integer
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
@@ -69,10 +71,13 @@ class Noise:
         if rng is None:
             rng = torch.Generator()
             rng.seed()
-        elif isinstance(rng, SupportsIndex):
-            rng = torch.Generator().manual_seed(operator.index(rng))
+        elif isinstance(rng, SupportsIndex) and not isinstance(rng, (np.ndarray, Tensor, type)):
+            seed = operator.index(rng)
+            if not -(2**63) <= seed < 2**64:
+                raise ValueError(f"`rng` as a seed must be from -2^63 to 2^64 - 1. Got {seed}. Pass rng=0, say.")
+            rng = torch.Generator().manual_seed(seed)
         if not isinstance(rng, torch.Generator):
-            raise ValueError(f"`rng` must be a seed or a torch.Generator. Got {rng!r}. Pass rng=0, say.")
+            raise ValueError(f"`rng` must be a seed or a torch.Generator. Got {show(rng)}. Pass rng=0, say.")
         keys = torch.randint(-(2**63), 2**63 - 1, (num,), generator=rng, dtype=torch.int64, device=rng.device)
         return cls(keys.to(device))
 

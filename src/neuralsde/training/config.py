@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from neuralsde.records import check, check_choices
+from neuralsde.doors import Count, Positive, Share, check_fields
+from neuralsde.records import check
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """The training: what its numbers depend on."""
 
-    steps: int = 5_000
+    steps: Count = 5_000
     """Optimiser steps."""
-    batch_size: int = 512
+    batch_size: Count = 512
     """Transitions per step, over all processes together."""
-    lr: float = 1e-3
+    lr: Positive = 1e-3
     """Peak learning rate of AdamW."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
-    ema: float = 0.995
+    ema: Share = 0.995
     """Decay of the moving average of the weights that is kept as the result; 0 keeps the last weights."""
     seed: int = 0
     """Seed of the data order and the injected noise (of the initial weights too, in a recipe)."""
@@ -28,17 +29,12 @@ class TrainConfig:
     """Noise added to the context while training, in units of its scale: against sensors noisier than those of the data."""
     precision: Literal["no", "tf32", "bf16"] = "no"
     """Full precision, matrix products of a GPU in TF32 (weights stay as they are), or mixed precision."""
-    val_fraction: float = 0.0
+    val_fraction: Share = 0.0
     """Share of the paths kept for the validation loss."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        for name in ("steps", "batch_size"):
-            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
-        check(self.lr > 0, f"`lr` must be positive. Got {self.lr=}.")
+        check_fields(self)
         check(self.context_noise >= 0, f"`context_noise` must not be negative. Got {self.context_noise=}.")
-        check(0 <= self.ema < 1, f"`ema` must be within [0, 1). Got {self.ema=}.")
-        check(0 <= self.val_fraction < 1, f"`val_fraction` must be within [0, 1). Got {self.val_fraction=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +49,16 @@ class RunOptions:
     """Compile the layers of the nets: a minute to begin with, then faster steps of large nets on a GPU."""
     graph: bool = True
     """Replay the training step as a CUDA graph, where there is one GPU."""
-    log_every: int = 50
+    log_every: Count = 50
     """Steps between lines of metrics.jsonl."""
-    val_every: int = 500
+    val_every: Count = 500
     """Steps between validation losses."""
-    checkpoint_every: int = 1_000
+    checkpoint_every: Count = 1_000
     """Steps between checkpoints, where there is a run folder."""
-    keep: int = 2
+    keep: Count = 2
     """Checkpoints kept."""
     trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Experiment trackers, through Accelerate."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        for name in ("log_every", "val_every", "checkpoint_every", "keep"):
-            check(getattr(self, name) >= 1, f"`{name}` must be at least 1. Got {name}={getattr(self, name)}.")
+        check_fields(self)

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from neuralsde.data.trajectories import Trajectories, Transitions
+from neuralsde.data.trajectories import Paths, Trajectories, Transitions
+from neuralsde.doors import door
 from neuralsde.extras import need
 from neuralsde.files import read_text, replacing
 from neuralsde.formats import current
@@ -71,11 +72,12 @@ def _fingerprint(data: Transitions) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
+@door
 def fit(
     model: SequenceModel,
-    data: Trajectories | Transitions,
+    data: Paths | Transitions,
     *,
-    val: Trajectories | Transitions | None = None,
+    val: Paths | Transitions | None = None,
     config: TrainConfig | None = None,
     options: RunOptions | None = None,
     run_dir: str | os.PathLike[str] | None = None,
@@ -122,10 +124,6 @@ def fit(
 
 
 def _pairs(model: SequenceModel, data: Trajectories | Transitions) -> Transitions:
-    if not isinstance(data, (Trajectories, Transitions)):
-        raise ValueError(
-            f"`fit` takes Trajectories. Got {type(data).__name__}. Use Trajectories.from_arrays(states, times)."
-        )
     if isinstance(data, Trajectories):
         data = data.transitions(lag=model.lag, history=model.config.history).to_learn_from()
     model.check_data(data.data.shape, data.history, data.data.context_size)

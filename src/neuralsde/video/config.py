@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from neuralsde.doors import check_fields
 from neuralsde.models.config import ModelConfig, Normalise
 from neuralsde.nets.config import ConvConfig, TinyConfig, UViTConfig
 from neuralsde.records import check
@@ -70,6 +71,7 @@ class VideoFit(Decoding):
     """Zoomed, relit and mirrored copies of each video to train on: for long trainings on few videos."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         size = self.size
         check(size is None or (size >= 16 and size % 8 == 0), f"`size` must be a multiple of 8 from 16 on. Got {size}.")
         check(self.num_context >= 1, f"`num_context` must be at least 1. Got {self.num_context}.")

@@ -16,6 +16,7 @@ from neuralsde.data.videos.folders import folder_clips
 from neuralsde.data.videos.public import public_clips
 from neuralsde.data.videos.sharding import write_shards
 from neuralsde.data.videos.shards import INDEX, UNFINISHED, VideoShards
+from neuralsde.doors import Count, Share, door
 from neuralsde.extras import need
 from neuralsde.models.build import build
 from neuralsde.models.scale import Scale
@@ -53,13 +54,14 @@ class FittedVideos:
     """What else is in the run folder to look at."""
 
 
+@door
 def fit_videos(
     source: str | os.PathLike[str],
     *,
     output: str | os.PathLike[str],
     settings: VideoFit | None = None,
-    steps: int | None = None,
-    holdout: float = 0.2,
+    steps: Count | None = None,
+    holdout: Share = 0.2,
     train: TrainConfig | None = None,
     options: RunOptions | None = None,
     resume: bool = False,

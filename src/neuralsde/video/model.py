@@ -9,6 +9,7 @@ The folder can be moved and loaded anywhere; nothing in it is executed.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -24,10 +25,11 @@ from torch import Tensor
 
 from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.data.videos.report import BadVideo
+from neuralsde.doors import Count, Positive, Seed, door
 from neuralsde.files import read_document
 from neuralsde.models.build import load
-from neuralsde.models.config import Sampling
-from neuralsde.models.sequence import SequenceModel
+from neuralsde.models.config import Drawing
+from neuralsde.models.sequence import MAX_NUMBERS, SequenceModel
 from neuralsde.records import check, from_dict, shown
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.clips import NEAR, Clip
@@ -68,7 +70,8 @@ class Futures:
         shown |= {f"future {k + 1}": future for k, future in enumerate(self.frames)}
         return {name: torch.cat([self.given, clip]).numpy() for name, clip in shown.items()}
 
-    def save(self, path: str | os.PathLike[str], *, fps: float, speed: float = 1.0) -> Path:
+    @door
+    def save(self, path: str | os.PathLike[str], *, fps: Positive, speed: Positive = 1.0) -> Path:
         """Write a film (.mp4, .gif) or strip (.png) of the given frames and all futures after them, or arrays (.npz).
 
         `fps` are frames of the futures per second; a film plays at `speed`, 0.25 is slow motion.
@@ -115,6 +118,7 @@ class VideoModel:
         """Whether it learned no states between frames: those are then read from cubics through its latents."""
         return not self.model.knows_between
 
+    @door
     def read(self, video: str | os.PathLike[str]) -> Clip:
         """The frames of a video file, made as those of the training were."""
         try:
@@ -128,16 +132,17 @@ class VideoModel:
         length = f"{self.fps:.3g} per second ({(self.context - 1) * self.step:.3g} s)"
         return f"at least {self.context} frames at {length}: so many are given to this model"
 
+    @door
     def futures(
         self,
         clip: Clip,
         *,
-        num_frames: int = 16,
-        fps: float | None = None,
-        num_paths: int = 4,
+        num_frames: Count = 16,
+        fps: Positive | None = None,
+        num_paths: Count = 4,
         at: float | None = None,
-        sampler: Sampling | None = None,
-        seed: int = 0,
+        sampler: Drawing = None,
+        seed: Seed = 0,
     ) -> Futures:
         """Draw what may follow a clip.
 
@@ -153,9 +158,11 @@ class VideoModel:
             seed: of the futures.
         """
         rate = self.fps if fps is None else fps
-        if not rate > 0 or num_frames < 1 or num_paths < 1:
-            found = f"{rate:g}, {num_frames}, {num_paths}"
-            raise ValueError(f"`fps`, `num_frames` and `num_paths` must be positive. Got {found}.")
+        size = num_frames * num_paths * math.prod(self.settings.shape)
+        if size > MAX_NUMBERS:
+            raise ValueError(
+                f"At most {MAX_NUMBERS:,} pixels at once. Got {num_frames=}, {num_paths=}. Draw them in parts."
+            )
         given = self.last_frames(clip, at)
         before = self.step * np.arange(1 - self.context, 1)
         after = np.arange(1, num_frames + 1) / rate
@@ -175,6 +182,7 @@ class VideoModel:
             return None
         return torch.from_numpy(clip.frames[[clip.nearest(now + t) for t in times]])
 
+    @door
     def last_frames(self, clip: Clip, at: float | None = None) -> UInt8[Tensor, "K C H W"]:
         """The last frames of a clip up to a time, one step of the training apart."""
         if tuple(clip.frames.shape[1:]) != self.settings.shape:
@@ -246,6 +254,7 @@ def save_video_model(
     return place
 
 
+@door
 def load_video_model(folder: str | os.PathLike[str]) -> VideoModel:
     """The model in a folder written by `save_video_model`, or in the run folder of `nsde fit`, ready on the GPU if there is one."""
     place = video_folder(folder)

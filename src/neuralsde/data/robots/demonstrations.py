@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.data.arrays import as_array
+from neuralsde.doors import Positive, door
+
 
 @dataclass(frozen=True, eq=False)
 class Demonstrations:
@@ -23,8 +26,9 @@ class Demonstrations:
     """(E,) rows of each episode."""
 
     @classmethod
+    @door
     def from_arrays(
-        cls, observations: Mapping[str, Any], actions: Any, lengths: Any, *, times: Any = None, dt: float | None = None
+        cls, observations: Any, actions: Any, lengths: Any, *, times: Any = None, dt: Positive | None = None
     ) -> Demonstrations:
         """Check and convert; without `times` instants are `dt` apart (default 1)."""
         if not isinstance(observations, Mapping):
@@ -32,21 +36,26 @@ class Demonstrations:
         done = _numbers("actions", actions)
         if done.ndim != 2 or not len(done):
             raise ValueError(f"`actions` must have shape (L, A) with L >= 1. Got {done.shape}.")
-        ends = np.asarray(lengths, np.int64)
-        if ends.ndim != 1 or not len(ends) or ends.min() < 1 or ends.sum() != len(done):
+        ends = as_array(lengths, "lengths")
+        if ends.ndim != 1 or ends.dtype.kind not in "iu" or not len(ends):
+            raise ValueError(f"`lengths` must be a row of whole numbers. Got {ends.dtype} of shape {ends.shape}.")
+        if ends.min() < 1 or ends.max() > len(done) or ends.sum() != len(done):
             raise ValueError(
                 f"`lengths` must be positive and make {len(done)} rows. Got {len(ends)}, in all {ends.sum()}."
             )
+        ends = ends.astype(np.int64)
         if not observations:
             raise ValueError("`observations` must hold at least one array. Got none.")
         seen = {name: _numbers(name, value) for name, value in observations.items()}
         for name, value in seen.items():
-            if len(value) != len(done):
-                raise ValueError(f"The observation {name!r} needs one row per action, {len(done)}. Got {len(value)}.")
+            if not value.ndim or len(value) != len(done):
+                raise ValueError(
+                    f"The observation {name!r} needs one row per action, {len(done)}. Got shape {value.shape}."
+                )
         if times is None:
             stamps = np.concatenate([np.arange(n) for n in ends]) * (1.0 if dt is None else dt)
         else:
-            stamps = np.asarray(times, np.float64)
+            stamps = as_array(times, "times").astype(np.float64)
             if stamps.shape != (len(done),):
                 raise ValueError(f"`times` must have shape {(len(done),)}. Got {stamps.shape}.")
         first = ends.cumsum() - ends
@@ -56,7 +65,9 @@ class Demonstrations:
         bad = inside & ~(np.diff(stamps) > 0)
         if bad.any():
             row = int(bad.argmax()) + 1
-            raise ValueError(f"`times` must increase. Got {stamps[row]:g} after {stamps[row - 1]:g} in row {row}.")
+            raise ValueError(
+                f"`times` must increase within an episode. Got {stamps[row]:g} after {stamps[row - 1]:g} in row {row}."
+            )
         return cls(seen, done, stamps.astype(np.float64), ends)
 
     def __len__(self) -> int:
@@ -74,6 +85,7 @@ class Demonstrations:
         gaps = np.diff(self.times)
         return float(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1.0
 
+    @door
     def take(self, episodes: Sequence[int]) -> Demonstrations:
         """Only these episodes, in this order."""
         if not len(episodes) or not all(0 <= e < len(self) for e in episodes):
@@ -99,12 +111,11 @@ class Demonstrations:
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value)
+    array = as_array(value, name)
     if array.dtype == np.uint8:
         return array
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"`{name}` must hold numbers. Got {array.dtype}. Convert or drop it.")
-    array = array.astype(np.float32)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused
+        array = array.astype(np.float32)
     bad = ~np.isfinite(array)
     if bad.any():
         place = tuple(int(i) for i in np.argwhere(bad)[0])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import zipfile
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.robots.lerobot import open_lerobot
 from neuralsde.data.robots.recording import Recording
 from neuralsde.data.robots.replay_buffers import open_npz, open_zarr, zarr_root
+from neuralsde.doors import Positive, door
 
 ACCEPTED = (
     "an npz file with `episode_ends`, a replay buffer of Diffusion Policy (zarr folder or zip with data/ and meta/episode_ends), "
@@ -22,12 +23,13 @@ ACCEPTED = (
 )
 
 
+@door
 def read_demonstrations(
     path: str | os.PathLike[str],
     *,
-    observations: Sequence[str] | None = None,
+    observations: Annotated[Sequence[str] | None, "Write ['name']."] = None,
     action: str = "action",
-    dt: float | None = None,
+    dt: Positive | None = None,
     episodes: Sequence[int] | None = None,
 ) -> Demonstrations:
     """Read recorded episodes.
@@ -39,10 +41,6 @@ def read_demonstrations(
         dt: seconds between rows, in place of stamps; where there are none either, rows are 1 apart (Push-T: dt=0.1).
         episodes: only these, counted from 0, in this order.
     """
-    if isinstance(observations, str):
-        raise ValueError(f"`observations` is a list of names. Got {observations!r}. Write [{observations!r}].")
-    if dt is not None and not (dt > 0 and math.isfinite(dt)):
-        raise ValueError(f"`dt` must be a positive number of seconds. Got {dt}.")
     recording = open_recording(path)
     recording.check(action, "action")
     chosen = [n for n in recording.default if n != action] if observations is None else list(observations)

@@ -28,6 +28,7 @@ from neuralsde.data.tables.cells import (
 )
 from neuralsde.data.tables.time_axis import SECONDS, TimeAxis
 from neuralsde.data.trajectories import Trajectories
+from neuralsde.doors import door
 from neuralsde.records import from_dict
 
 CLOSE, ONE_TIME = 1e-6, 1e-9
@@ -110,6 +111,7 @@ class Table:
         return replace(self, data=self.data.select(paths), ids=tuple(self.ids[k] for k in paths))
 
 
+@door
 def read_table(
     path: str | os.PathLike[str],
     *,

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from neuralsde.records import check, check_choices
+from neuralsde.doors import check_fields
+from neuralsde.records import check
 
 Split = Literal["train", "validation", "test"]
 SPLIT_SIZE = 1_000_000  # seeds of a split: training scenes from 0, validation from 1,000,000, test from 2,000,000
@@ -35,7 +36,7 @@ class CollisionsConfig:
     """Clips for reported numbers alone."""
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         low, high = SIZES
         check(low <= self.size <= high, f"`size` must be from {low} to {high} pixels. Got {self.size=}.")
         check(
