@@ -37,7 +37,7 @@ def check(condition: bool, message: str) -> None:
         raise ValueError(re.sub(r"\bself\.", "", message))  # f"{self.width=}" names the field as its user does
 
 
-def shown(value: Any) -> str:
+def in_short(value: Any) -> str:
     """A value as a message shows it: what is long is cut."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
@@ -125,7 +125,7 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
     if get_origin(cls) in (Union, types.UnionType):
         return _from_union(cls, values, where)
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
-        check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {shown(values)}.")
+        check(isinstance(values, dict), f"`{where or cls.__name__}` must be a mapping. Got {in_short(values)}.")
         cls = _kind(cls, values, where)
         values = {k: v for k, v in values.items() if k != "kind"}
         hints = typing.get_type_hints(cls)
@@ -135,15 +135,15 @@ def from_dict(cls: Any, values: Any, where: str = "") -> Any:
         prefix = f"{where}." if where else ""
         return cls(**{k: from_dict(hints[k], v, prefix + k) for k, v in values.items()})
     if get_origin(cls) is tuple:
-        check(isinstance(values, (list, tuple)), f"`{where}` must be a list. Got {shown(values)}.")
+        check(isinstance(values, (list, tuple)), f"`{where}` must be a list. Got {in_short(values)}.")
         return tuple(from_dict(get_args(cls)[0], v, where) for v in values)  # type: ignore[return-value]
     if get_origin(cls) is Literal:
-        check(values in get_args(cls), f"`{where}` must be one of {list(get_args(cls))}. Got {shown(values)}.")
+        check(values in get_args(cls), f"`{where}` must be one of {list(get_args(cls))}. Got {in_short(values)}.")
         return values
     if cls is float and isinstance(values, (int, str)) and not isinstance(values, bool):
         with suppress(ValueError, OverflowError):  # YAML reads 1e-3, without a point, as text
             values = float(values)
-    check(type(values) is cls, f"`{where}` must be of type {getattr(cls, '__name__', cls)}. Got {shown(values)}.")
+    check(type(values) is cls, f"`{where}` must be of type {getattr(cls, '__name__', cls)}. Got {in_short(values)}.")
     check(cls is not float or math.isfinite(values), f"`{where}` must be finite. Got {values}.")
     return values
 
@@ -158,9 +158,7 @@ def _kind(cls: Any, values: dict[str, Any], where: str) -> Any:
         check(cls in kinds.values() and (not real or bool(cls.builds)), f"`{where}` lacks its `kind`, one of {real}.")
         return cls
     kind = values["kind"]
-    known = (
-        f"must be one of {sorted(kinds)}. Got {shown(kind)}. Import the module that defines it first, if it is yours."
-    )
+    known = f"must be one of {sorted(kinds)}. Got {in_short(kind)}. Import the module that defines it first, if it is yours."
     check(isinstance(kind, str) and kind in kinds, f"`{where}{'.' if where else ''}kind` {known}")
     return kinds[kind]
 
@@ -176,7 +174,7 @@ def _from_union(cls: Any, values: Any, where: str) -> Any:
         if len(kinds) > 1:
             kind = values.get("kind", next(iter(kinds)))  # records from before there was a choice mean the first
             known = isinstance(kind, str) and kind in kinds
-            check(known, f"`{where}.kind` must be one of {sorted(kinds)}. Got {shown(kind)}.")
+            check(known, f"`{where}.kind` must be one of {sorted(kinds)}. Got {in_short(kind)}.")
             return from_dict(kinds[kind], values, where)
     if values is None and type(None) in options:
         return None
@@ -188,7 +186,7 @@ def _from_union(cls: Any, values: Any, where: str) -> Any:
         except ValueError:
             continue
     types_ = ", ".join(str(getattr(o, "__name__", o)) for o in options)
-    raise ValueError(f"`{where}` must be one of the types {types_}. Got {shown(values)}.")
+    raise ValueError(f"`{where}` must be one of the types {types_}. Got {in_short(values)}.")
 
 
 def save_yaml(config: Any, path: Path) -> None:

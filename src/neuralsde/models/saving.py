@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from neuralsde.files import TENSORS, pack, read_document, replacing, writable_folder, write_documents
 from neuralsde.formats import FORMAT, RENAMED, current
 from neuralsde.models.config import ModelConfig
-from neuralsde.records import check, from_dict, shown, to_dict
+from neuralsde.records import check, from_dict, in_short, to_dict
 from neuralsde.tensors import not_finite, read_with_header
 
 SETTINGS = ("neuralsde.sde.config", "neuralsde.baselines.config", "neuralsde.video.config")
@@ -150,7 +150,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
         check(all(n >= 1 for n in values["state_shape"]), "`state_shape` must hold sizes from 1 on.")
         check(values["context_size"] >= 0, "`context_size` must not be negative.")
         lags = values["lag"] if isinstance(values["lag"], tuple) else (values["lag"],)
-        check(all(lag is None or lag > 0 for lag in lags), f"`lag` must be positive. Got {shown(values['lag'])}.")
+        check(all(lag is None or lag > 0 for lag in lags), f"`lag` must be positive. Got {in_short(values['lag'])}.")
         config = from_dict(ModelConfig, record["config"])
         tensors = {RENAMED.get(name, name): tensor for name, tensor in tensors.items()}
         _check_units(tensors, values.get("dt_ref"))
@@ -182,7 +182,7 @@ def _checked(record: Any, file: Path) -> dict[str, Any]:
         except ValueError as error:
             raise ValueError(f"{file} cannot be used: {error}") from None
     elif record.get("format") != FORMAT:
-        found = shown(record.get("format"))
+        found = in_short(record.get("format"))
         raise ValueError(f"{file} has format {found}, this version reads {FORMAT}. Install a newer neuralsde.")
     for module in SETTINGS:
         import_module(module)
@@ -190,7 +190,7 @@ def _checked(record: Any, file: Path) -> dict[str, Any]:
     kind = record["config"].get("kind")
     if not isinstance(kind, str) or kind not in kinds:
         raise ValueError(
-            f"{file} holds a model of the unknown kind {shown(kind)}. Import the module that defines it first. "
+            f"{file} holds a model of the unknown kind {in_short(kind)}. Import the module that defines it first. "
             f"Known: {', '.join(sorted(k for k, c in kinds.items() if getattr(c, 'builds', '')))}."
         )
     return record

@@ -28,7 +28,7 @@ from neuralsde.models.build import load
 from neuralsde.models.config import Drawing
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.config import PolicyConfig
-from neuralsde.records import check, from_dict, shown, to_dict, with_settings
+from neuralsde.records import check, from_dict, in_short, to_dict, with_settings
 from neuralsde.solvers.noise import Noise
 
 RECORD = "policy.json"
@@ -369,14 +369,14 @@ class SDEPolicy:
 
 def _read_record(record: Any) -> dict[str, Any]:
     """What policy.json holds, as arguments of a policy."""
-    check(isinstance(record, dict), f"It must hold a record. Got {shown(record)}.")
+    check(isinstance(record, dict), f"It must hold a record. Got {in_short(record)}.")
     lacking = [name for name in FIELDS if name not in record]
     check(not lacking, f"It lacks {', '.join(lacking)}.")
     levels = record["levels"]
     named = isinstance(levels, dict) and all(str(k).isdecimal() for k in levels)
-    check(named, f"`levels` must hold values by entry. Got {shown(levels)}.")
+    check(named, f"`levels` must hold values by entry. Got {in_short(levels)}.")
     limits = record["limits"]
-    check(isinstance(limits, list) and len(limits) == 2, f"`limits` must be two actions. Got {shown(limits)}.")
+    check(isinstance(limits, list) and len(limits) == 2, f"`limits` must be two actions. Got {in_short(limits)}.")
     found = {name: from_dict(hint, record[name], name) for name, hint in FIELDS.items() if hint is not None}
     values = {int(k): from_dict(tuple[float, ...], v, "levels") for k, v in levels.items()}
     return found | {"limits": tuple(limits), "levels": values}
@@ -388,9 +388,9 @@ def _numbers(name: str, values: Any, num: int | None = None) -> np.ndarray:
         with np.errstate(over="ignore"):
             found = np.asarray(values, np.float64).astype(np.float32)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"`{name}` must hold numbers. Got {shown(values)}.") from None
+        raise ValueError(f"`{name}` must hold numbers. Got {in_short(values)}.") from None
     whole = found.ndim == 1 and len(found) == (num or len(found)) > 0
-    check(whole, f"`{name}` must hold {num or 'one or more'} number(s) in a row. Got {shown(values)}.")
+    check(whole, f"`{name}` must hold {num or 'one or more'} number(s) in a row. Got {in_short(values)}.")
     finite = np.isfinite(found) | (np.isinf(found) & (name == "limits"))  # no limit is one
     check(bool(finite.all()), f"`{name}` must be finite. Got {found.tolist()}.")
     return found

@@ -30,7 +30,7 @@ from neuralsde.files import read_document
 from neuralsde.models.build import load
 from neuralsde.models.config import Drawing
 from neuralsde.models.sequence import MAX_NUMBERS, SequenceModel
-from neuralsde.records import check, from_dict, shown
+from neuralsde.records import check, from_dict, in_short
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.clips import NEAR, Clip
 from neuralsde.video.files import write_video
@@ -298,7 +298,7 @@ def video_folder(folder: str | os.PathLike[str]) -> Path | None:
 def _read_record(file: Path) -> dict[str, Any]:
     record = read_document(file.parent, file.name)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        form = shown(record.get("format") if isinstance(record, dict) else record)
+        form = in_short(record.get("format") if isinstance(record, dict) else record)
         raise ValueError(f"{file} has format {form}, this version reads {FORMAT}. Install a newer neuralsde.")
     return record
 
@@ -306,7 +306,9 @@ def _read_record(file: Path) -> dict[str, Any]:
 def _autoencoder_of(record: Any, folder: Path) -> str:
     """The folder of the autoencoder, which no record places elsewhere."""
     name = record.get("autoencoder", AUTOENCODERS[0]) if isinstance(record, dict) else AUTOENCODERS[0]
-    check(name in AUTOENCODERS, f"`autoencoder` in {folder / RECORD} must be one of {AUTOENCODERS}. Got {shown(name)}.")
+    check(
+        name in AUTOENCODERS, f"`autoencoder` in {folder / RECORD} must be one of {AUTOENCODERS}. Got {in_short(name)}."
+    )
     return str(name)
 
 
