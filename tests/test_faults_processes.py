@@ -73,11 +73,11 @@ def slow(tmp_path):
     return tmp_path
 
 
-def films(tmp_path: Path) -> None:
+def films(tmp_path: Path, num_frames: int = 4) -> None:
     from neuralsde.video.files import write_video
 
     for k in range(2):
-        write_video(np.zeros((4, 32, 32, 3), np.uint8), tmp_path / "films" / f"{k}.mp4", fps=10)
+        write_video(np.zeros((num_frames, 32, 32, 3), np.uint8), tmp_path / "films" / f"{k}.mp4", fps=10)
     (tmp_path / "sitecustomize.py").write_text(SLOW_FRAMES)
 
 
@@ -194,8 +194,8 @@ def test_ascii_terminals(more, tmp_path):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_full_disk_in_data_is_one_message(num_workers, tmp_path):
-    """Frames that fit into a buffer fail when their file is closed."""
-    films(tmp_path)
+    """What is still in a buffer fails once more when its file is closed."""
+    films(tmp_path, num_frames=30)
     (tmp_path / "sitecustomize.py").unlink()
     limit = 2_048  # bytes of any file
     options = ["--from", "films", "--output", "shards", "--size", "16", "--num-workers", num_workers]
