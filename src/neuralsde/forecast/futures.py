@@ -250,7 +250,7 @@ def _check(horizon: float, **counts: int) -> None:
 
 
 def _for_model(model: SequenceModel, data: Trajectories) -> Trajectories:
-    model.check_data(data.shape, model.config.history, data.context_size)
+    model.check_data(data, model.config.history)
     return data.to("cpu")
 
 

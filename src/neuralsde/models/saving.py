@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from neuralsde.files import read_tensors, writable_folder
-from neuralsde.formats import FORMAT, RENAMED, current
+from neuralsde.formats import ADDED, FORMAT, RENAMED, current
 from neuralsde.models.config import ModelConfig
 from neuralsde.records import from_dict, to_dict
 
@@ -80,6 +80,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
             f"Known: {', '.join(sorted(k for k, c in kinds.items() if getattr(c, 'builds', '')))}."
         )
     tensors = read_tensors(folder / "model.safetensors")
+    added = {name: torch.tensor(value, dtype=torch.float64) for name, value in ADDED.items()}
     lag = record["lag"]
     return SavedModel(
         folder=folder,
@@ -88,7 +89,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
         context_size=record["context_size"],
         lag=tuple(lag) if isinstance(lag, list) else lag,
         own_nets=tuple(record["nets"]) if record.get("own_nets") else (),
-        tensors={RENAMED.get(name, name): tensor for name, tensor in tensors.items()},
+        tensors=added | {RENAMED.get(name, name): tensor for name, tensor in tensors.items()},
     )
 
 

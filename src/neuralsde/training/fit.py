@@ -123,7 +123,7 @@ def _pairs(model: SequenceModel, data: Trajectories | Transitions) -> Transition
         )
     if isinstance(data, Trajectories):
         data = data.transitions(lag=model.lag, history=model.config.history).to_learn_from()
-    model.check_data(data.data.shape, data.history, data.data.context_size)
+    model.check_data(data.data, data.history)
     return data
 
 
