@@ -261,6 +261,15 @@ def test_whitened_states_have_unit_covariance_and_uncorrelated_steps(np_rng):
     torch.testing.assert_close(model.scale.raw(before.float()), batch.history[:, 0], rtol=1e-5, atol=1e-3)
 
 
+def test_coarse_precision_does_not_hide_the_spread():
+    states = cointegrated(num=10, length=40)
+    data = Trajectories.from_arrays(states, dt=0.05)
+    scale = NeuralSDE.for_data(data, net=TINY, normalise="whiten").scale
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # as in fit(…, precision="bf16")
+        coarse = scale.states(data.states)
+    torch.testing.assert_close(coarse, scale.states(data.states))
+
+
 def test_densities_of_whitened_states_integrate_to_one():
     model = exact_model(
         lambda x: -0.3 * x, lambda x: -0.5 + 0.3 * x.tanh(), shape=(2,), normalise="whiten", transform=("none", "log")

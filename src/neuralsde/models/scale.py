@@ -289,7 +289,7 @@ def join_condition(context: Tensor | None, more: Tensor | None) -> Tensor | None
 
 
 def _product(x: Tensor, matrix: Tensor) -> Tensor:
-    """Rows times a matrix, in double precision: what whitening looks for are small differences."""
+    """Rows times a matrix, in double precision: `tf32` and `bf16` would round away the small differences between features."""
     return (x.double() @ matrix).to(x.dtype)
 
 
