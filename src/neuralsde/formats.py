@@ -174,4 +174,6 @@ REWRITTEN = {
     "PFIConfig": _generation,
 }
 
+ADDED = {"scale.time_mean": 0.0, "scale.time_std": 1.0}
+"""Tensors that earlier models lack, and what they amount to: time was in reference steps as it is."""
 RENAMED = {"log_error": "measurement.log_std"}  # tensors of format 1 under their new names

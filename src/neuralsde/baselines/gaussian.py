@@ -75,7 +75,7 @@ class GaussianMLP(SequenceModel):
         mean, log_std = self._law_of(batch)
         seen = None if batch.mask is None else batch.mask.flatten(1)
         log_prob = log_density((self._increment(batch) - mean).flatten(1), torch.exp(2 * log_std).flatten(1), seen)
-        return log_prob - self.scale.log_volume(batch.mask, len(batch))
+        return log_prob - self.scale.log_volume(batch)
 
     def _law_of(self, batch: Transition) -> tuple[Tensor, Tensor]:
         condition = self._condition(batch.context, batch.time / self.scale.step)

@@ -53,7 +53,7 @@ class ImitationModel(FixedStepModel):
                 f"The context must hold `num_observations`={num} observations of one size. Got {context_size} value(s). "
                 "Give them end to end, oldest first, or set `num_observations`."
             )
-        return {"net": cls.make_net(config, context_size // num + config.time_input, size)}
+        return {"net": cls.make_net(config, context_size // num + config.num_late, size)}
 
     def measure(self, data: Transitions) -> Transition:
         """Measure the actions of the data."""

@@ -61,7 +61,7 @@ class LSTMGMM(ImitationModel):
         return {"likelihood": -self._log_prob(batch).mean()}
 
     def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
-        return self._log_prob(batch) - self.scale.log_volume(batch.mask, len(batch))
+        return self._log_prob(batch) - self.scale.log_volume(batch)
 
     def act(self, tokens: Tensor, step: Step, noise: Noise) -> Tensor:
         log_weight, mean, _ = self.law(tokens)

@@ -259,7 +259,7 @@ def _check_size(model: SequenceModel, num_times: int, num_paths: int, batch_size
 
 
 def _for_model(model: SequenceModel, data: Trajectories) -> Trajectories:
-    model.check_data(data.shape, model.config.history, data.context_size)
+    model.check_data(data, model.config.history)
     return data.to("cpu")
 
 

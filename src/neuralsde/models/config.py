@@ -9,7 +9,8 @@ from neuralsde.doors import Count, check_fields
 from neuralsde.nets.config import MLPConfig, NetConfig
 from neuralsde.records import Choice, check
 
-Normalise = Literal["mean_std", "isotropic", "min_max", "none"]
+Normalise = Literal["mean_std", "isotropic", "min_max", "whiten", "none"]
+Transform = Literal["none", "log", "logit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,21 +34,28 @@ class ModelConfig(Choice):
     """Base of the settings of models; `builds` names the model's class."""
 
     normalise: Normalise = "mean_std"
-    """Scale of states: per feature, one scale for all features (keeps angles), to [-1, 1], or none."""
+    """Scale of states: per feature, one for all features (keeps angles), to [-1, 1], uncorrelated coordinates, or none."""
+    transform: Transform | tuple[Transform, ...] = "none"
+    """What is learned of a state before it is scaled: itself, its log (states above 0) or its logit (between 0 and 1); one, or
+    one per feature. Paths stay in its range; steps, noise and states between two observed ones are those of the transform."""
     history: Count = 1
     """Observations in the state, spaced by the lag of the data. Only the newest is predicted."""
-    time_input: bool = False
-    """Give the nets the time since the start of the path (the model is then no longer time-invariant)."""
+    time_input: bool | float = False
+    """Give the nets the time since the start of the path, or its phase in a period of this length, in the units of the time
+    stamps. The model is then no longer time-invariant."""
     sampler: Sampling = field(default_factory=Sampling)
     """How paths are drawn."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check(self.transform != (), "`transform` must be one, or one per feature. Got none.")
+        period = 1.0 if type(self.time_input) is bool else self.time_input
+        check(period > 0, f"`time_input` must be True, False or a positive period. Got {self.time_input=}.")
 
     @property
     def num_late(self) -> int:
         """Last entries of the condition of the nets, after the context: they change along a path."""
-        return int(self.time_input)
+        return int(self.time_input) if type(self.time_input) is bool else 2
 
 
 @dataclass(frozen=True, kw_only=True)

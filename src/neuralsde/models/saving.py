@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from neuralsde.files import TENSORS, pack, read_document, replacing, writable_folder, write_documents
-from neuralsde.formats import FORMAT, RENAMED, current
+from neuralsde.formats import ADDED, FORMAT, RENAMED, current
 from neuralsde.models.config import ModelConfig
 from neuralsde.records import check, from_dict, in_short, to_dict
 from neuralsde.tensors import not_finite, read_with_header
@@ -152,7 +152,8 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
         lags = values["lag"] if isinstance(values["lag"], tuple) else (values["lag"],)
         check(all(lag is None or lag > 0 for lag in lags), f"`lag` must be positive. Got {in_short(values['lag'])}.")
         config = from_dict(ModelConfig, record["config"])
-        tensors = {RENAMED.get(name, name): tensor for name, tensor in tensors.items()}
+        added = {name: torch.tensor(value, dtype=torch.float64) for name, value in ADDED.items()}
+        tensors = added | {RENAMED.get(name, name): tensor for name, tensor in tensors.items()}
         _check_units(tensors, values.get("dt_ref"))
     except ValueError as error:
         raise ValueError(f"{folder / RECORD} cannot be used: {error} Save the model again.") from None

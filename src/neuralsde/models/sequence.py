@@ -126,12 +126,14 @@ class SequenceModel(nn.Module, ABC):
         """Set units and bounds from the data; the transitions that they were measured on, without their contexts."""
         num = min(STATISTICS_FROM, max(1_000, 20_000_000 // math.prod(data.data.shape)))
         pairs = data.spread(num, context=False)
-        self.scale.measure(pairs, self.config.normalise)
+        self.scale.check_states(data.data.states, data.data.observed)
+        self.scale.measure(pairs)
         context = data.spread(num).context
         if context is not None:
             self.scale.measure_context(context)
         if data.step is not None:
             self.scale.dt_ref.fill_(data.step)
+        self.scale.measure_time(pairs.time)
         self.lag = data.lag
         for net in self.nets.values():
             if isinstance(net, Backbone):
@@ -289,7 +291,7 @@ class SequenceModel(nn.Module, ABC):
                 held = held[torch.arange(len(step.x), device=step.x.device), interval]
 
             def condition(t: Tensor) -> Tensor | None:
-                return join_condition(held, start + t if self.config.time_input else None)
+                return join_condition(held, self.scale.times(start + t, self.config.time_input))
 
             done = self.advance(step, condition, keys, sampler)
             passes.update(done.passes)
@@ -298,7 +300,7 @@ class SequenceModel(nn.Module, ABC):
         return advance
 
     def _condition(self, context: Tensor | None, time: Tensor) -> Tensor | None:
-        return self.scale.condition(context, time if self.config.time_input else None)
+        return self.scale.condition(context, self.scale.times(time, self.config.time_input))
 
     def _check_inputs(self, history: Any, times: Any, context: Any) -> tuple[Tensor, Times, Tensor | None]:
         """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), times, and (B, [T,] C) or None."""
@@ -320,6 +322,7 @@ class SequenceModel(nn.Module, ABC):
             raise ValueError(
                 f"`history` must be finite. Got history[{where}]={float(x[where])}. Fill or drop missing values first."
             )
+        self.scale.check_states(x)
         t = as_tensor(times, "times", torch.float64, "cpu")
         t = t[None] if t.ndim == 1 else t
         if t.ndim != 2 or t.shape[1] < 2 or len(t) not in (1, len(x)):
@@ -352,23 +355,27 @@ class SequenceModel(nn.Module, ABC):
         """Log density of each transition of a batch, or the sum over consecutive observations for each path."""
         model = evaluated(self)
         if isinstance(data, Transition):
+            for states in (data.history, data.next):
+                self.scale.check_states(states, data.mask)
             return model.transition_log_prob(data)
         pairs = data.transitions(history=self.config.history, spacing=self.lag).to(self.scale.mean.device)
-        self.check_data(pairs.data.shape, pairs.history, pairs.data.context_size)
+        self.check_data(pairs.data, pairs.history)
         total = torch.zeros(len(data), dtype=torch.float64, device=self.scale.mean.device)
         for first in range(0, len(pairs), batch_size):
             rows = torch.arange(first, min(first + batch_size, len(pairs)), device=total.device)
             total.index_add_(0, pairs.path[rows], model.transition_log_prob(pairs[rows]).double())
         return total.float()
 
-    def check_data(self, shape: tuple[int, ...], history: int, context_size: int) -> None:
+    def check_data(self, data: Trajectories, history: int) -> None:
         """Refuse data of another form than the model was built for."""
+        shape, context_size = data.shape, data.context_size
         wanted = (self.scale.shape, self.config.history, self.scale.context_size)
         if (shape, history, context_size) != wanted:
             raise ValueError(
                 f"The model takes states of shape {wanted[0]}, history {wanted[1]} and {wanted[2]} context value(s). Got data "
                 f"with {shape}, {history} and {context_size}. Build the model with for_data on this data."
             )
+        self.scale.check_states(data.states, data.observed)
 
     # Building and files
 
@@ -386,7 +393,8 @@ class SequenceModel(nn.Module, ABC):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 nets = cls.default_nets(config, shape, context_size)
-        model = cls(nets, Scale(shape, context_size), config)
+        scale = Scale(shape, context_size, normalise=config.normalise, transform=config.transform)
+        model = cls(nets, scale, config)
         model.own_nets = own
         return model
 

@@ -102,6 +102,11 @@ class Moments(Law):
             not self.measurement or bool(able),
             f"`measurement` is learned by the likelihood of several lags and the score. {remedy}",
         )
+        mixed = self.measurement and config.normalise == "whiten"
+        check(
+            not mixed,
+            "`measurement` is noise of each feature; `normalise='whiten'` mixes them. Use `normalise='mean_std'`.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +160,8 @@ class NeuralSDEConfig(BackboneModelConfig):
     tau: Literal["start", "uniform"] | float = "start"
     """Where between two observed states the nets are trained: at the start, uniformly, or at the start with this probability."""
     noise: float | tuple[float, ...] = 0.05
-    """Standard deviation of the noise added to training inputs, in units of the data's scale: one, or one per feature."""
+    """Standard deviation of the noise added to training inputs, in units of the data's scale: one, or one per feature. With
+    normalise="whiten" that of the fastest direction; slower ones get less, in proportion to their steps."""
     interpolation: Literal["linear", "bridge"] = "linear"
     """States between two observed ones lie on the straight line (the paper), or on a Brownian bridge, as those of the path do."""
     law: Law = field(default_factory=Euler)
@@ -176,6 +182,8 @@ class NeuralSDEConfig(BackboneModelConfig):
         check(min(levels) >= 0, f"`noise` must not be negative. Got {self.noise=}.")
         all_or_none = (min(levels) > 0) == (max(levels) > 0)
         check(all_or_none, f"`noise` must be positive for all features or none. Got {self.noise=}.")
+        turned = self.normalise == "whiten" and isinstance(self.noise, tuple)
+        check(not turned, "`normalise='whiten'` mixes the features. Got one `noise` for each. Give one for all.")
         bridge = self.interpolation == "bridge" and not self.law.stochastic
         check(not bridge, "interpolation='bridge' needs the diffusion. Use a law with noise, or 'linear'.")
         alone = self.shared and self.parts == ["flow"]

@@ -110,7 +110,8 @@ class NeuralSDE(SequenceModel):
 
     @property
     def input_noise(self) -> Tensor:
-        return self.sigma
+        """σ; in whitened coordinates in proportion to their steps, or it would hide the slow among them."""
+        return self.sigma * self.scale.pace if self.scale.whitens else self.sigma
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         groups = {name: list(net.parameters()) for name, net in self.nets.items()}
@@ -118,7 +119,7 @@ class NeuralSDE(SequenceModel):
 
     def _fields(self) -> Fields:
         """The nets, for one call."""
-        return Fields(self.config, self.nets, self.sizes, self.sigma, self.scale.step, self.measurement)
+        return Fields(self.config, self.nets, self.sizes, self.input_noise, self.scale.step, self.measurement)
 
     # Training (alg:neural_sde)
 
@@ -137,7 +138,7 @@ class NeuralSDE(SequenceModel):
             d = read["denoiser"] if read else fields.denoiser(x, pair.condition)
             error = denoiser_dsm(d, eps[:, -1])
             if denoiser.antithetic:  # what is linear in ε cancels
-                other = fields.denoiser(x - 2 * self.sigma * eps, pair.condition)
+                other = fields.denoiser(x - 2 * fields.sigma * eps, pair.condition)
                 error = 0.5 * (error + denoiser_dsm(other, -eps[:, -1]))
             losses["denoiser"] = denoiser.weight * error
         # α, by the likelihood of the clean pair
@@ -151,7 +152,8 @@ class NeuralSDE(SequenceModel):
         tau, eps = draw_tau(self.config.start_probability, noise), noise.normal(0, tuple(now.shape[1:]))
         condition = self._condition(batch.context, (batch.time + tau * batch.dt) / self.scale.step)
         tau = tau.reshape(-1, *[1] * (after.ndim - 1))
-        x = INTERPOLATIONS[self.config.interpolation](fields, now, after, tau, dt, condition, noise) + self.sigma * eps
+        x = INTERPOLATIONS[self.config.interpolation](fields, now, after, tau, dt, condition, noise)
+        x = x + fields.sigma * eps
         target = (after - now[:, -1]) / dt
         return Pair(now, after, dt, x, eps, condition, target, self._conditions(batch), batch.mask)
 
@@ -194,7 +196,7 @@ class NeuralSDE(SequenceModel):
 
         measured = None if self.measurement is None else fields.measured(now, gap.conditions(0.0))
         log_prob = self.law.log_prob(gap, coefficients, measured)
-        return log_prob - self.scale.log_volume(batch.mask, len(batch))
+        return log_prob - self.scale.log_volume(batch)
 
     def _fixed_signs(self, state: Tensor) -> Any:
         """One probe for all: fields and densities are functions of the data."""
@@ -238,24 +240,31 @@ class NeuralSDE(SequenceModel):
 
     @door
     @torch.no_grad()
-    def fields(self, x: Any, *, context: Any = None, sampler: Drawing = None) -> tuple[Tensor, Tensor]:
-        """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units and at time 0."""
+    def fields(
+        self, x: Any, *, context: Any = None, time: float = 0.0, sampler: Drawing = None
+    ) -> tuple[Tensor, Tensor]:
+        """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units (Ito).
+
+        `time` is that since the start of the path. With normalise="whiten" the diffusion is the standard deviation per feature:
+        in raw units the noise is correlated.
+        """
         x, _, context = self._check_inputs(x, [0.0, 1.0], context)
         own: Any = self.own_sampler(sampler)
         self.check_sampler(own, torch.zeros(1))
-        state, condition = self.scale.states(x), self._condition(context, torch.zeros(len(x), device=x.device))
+        times = torch.full((len(x),), time / self.scale.step, device=x.device)
+        state, condition = self.scale.states(x), self._condition(context, times)
         fields = evaluated(self)._fields()
         c = fields.coefficients(state, condition, own, self._fixed_signs(state), correction=False)
-        return c.drift * self.scale.std / self.scale.step, c.diffusion * self.scale.std / self.scale.step**0.5
+        return self.scale.fields(x[:, -1], c.drift, c.diffusion)
 
     # Measurement noise
 
     @property
     def measurement_std(self) -> Float[Tensor, "*S"]:
-        """Learned standard deviation of the measurement noise, in raw units."""
+        """Learned standard deviation of the measurement noise, in raw units; of transformed states where they are."""
         if self.measurement is None:
             raise ValueError("This model was trained without measurement noise. Use law=Moments(measurement=True).")
-        return torch.exp(self.measurement.log_std.detach()) * self.scale.std
+        return self.scale.spread(torch.exp(self.measurement.log_std.detach()))
 
     @property
     def forecast_sampler(self) -> Sampler:

@@ -126,7 +126,7 @@ def fit(
 def _pairs(model: SequenceModel, data: Trajectories | Transitions) -> Transitions:
     if isinstance(data, Trajectories):
         data = data.transitions(lag=model.lag, history=model.config.history).to_learn_from()
-    model.check_data(data.data.shape, data.history, data.data.context_size)
+    model.check_data(data.data, data.history)
     return data
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from neuralsde.doors import check_fields
-from neuralsde.models.config import ModelConfig, Normalise
+from neuralsde.models.config import ModelConfig, Normalise, Transform
 from neuralsde.nets.config import ConvConfig, TinyConfig, UViTConfig
 from neuralsde.records import check
 from neuralsde.sde.config import NeuralSDEConfig
@@ -21,6 +21,7 @@ class AutoencoderConfig(ModelConfig):
 
     normalise: ClassVar[Normalise] = "none"  # type: ignore[misc]
     """Frames have values from 0 to 1 as they are."""
+    transform: ClassVar[Transform] = "none"  # type: ignore[misc]
     net: ConvConfig | TinyConfig = field(default_factory=ConvConfig)
     """Encoder and decoder."""
 

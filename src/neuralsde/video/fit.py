@@ -308,8 +308,8 @@ def _latents(
 
 def _noise(pairs: Transitions, config: NeuralSDEConfig) -> float:
     """The usual input noise, or less where it would hide how frames differ."""
-    some, units = pairs.spread(4_096), Scale(pairs.data.shape)
-    units.measure(some, config.normalise)
+    some, units = pairs.spread(4_096), Scale(pairs.data.shape, normalise=config.normalise, transform=config.transform)
+    units.measure(some)
     frames = units.states(torch.cat([some.history, some.next[:, None]], dim=1))
     differences = float(frames.diff(dim=1).square().mean().sqrt())
     assert isinstance(config.noise, float)
