@@ -236,7 +236,7 @@ def test_a_few_steps_of_training_lower_the_losses(kind, encoder):
 
 
 @each_encoder
-@pytest.mark.parametrize("solver", ["euler", "heun", "milstein"])
+@pytest.mark.parametrize("solver", ["euler_maruyama", "heun", "milstein"])
 def test_g_dg_is_the_diagonal_of_the_jacobian(encoder, solver):
     model, pairs = make("NeuralSDE-uniform", encoder, context_size=0)
     x = model.scale.states(pairs[torch.arange(5)].history)

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from neuralsde.files import read_tensors, writable_folder
-from neuralsde.formats import FORMAT, RENAMED, current
+from neuralsde.formats import FORMAT, NEW, RENAMED, current
 from neuralsde.models.config import ModelConfig
 from neuralsde.records import from_dict, to_dict
 
@@ -39,11 +39,12 @@ class SavedModel:
 
     def tensors_for(self, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors, if they are those of a model with the tensors `wanted`."""
-        wrong = _mismatch(wanted, self.tensors)
+        tensors = {name: wanted[name] for name in NEW if name in wanted} | self.tensors
+        wrong = _mismatch(wanted, tensors)
         if wrong:
             file = self.folder / "model.safetensors"
             raise ValueError(f"{file} does not fit its config.json: {wrong}. Save again, or give the same nets.")
-        return self.tensors
+        return tensors
 
 
 def write_model(
@@ -109,7 +110,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
     lacking = [k for k in NEEDED if k not in record]
     if lacking:
         raise ValueError(f"{file} lacks {', '.join(lacking)}. Save the model again.")
-    if record.get("format") == 1:
+    if record.get("format") in range(1, FORMAT):
         return record | {"config": current(record["config"])}
     if record.get("format") != FORMAT:
         raise ValueError(

@@ -134,6 +134,14 @@ class SequenceModel(nn.Module, ABC):
         """Standard deviation of the noise that training adds to states, in scaled units."""
         return torch.zeros(())
 
+    def settle(self, pairs: Transition) -> None:
+        """Fix what follows from what was learned so far; called at set points of a training."""
+
+    @property
+    def same_kernels(self) -> bool:
+        """Whether a training step is the same kernels for every batch: a CUDA graph can then repeat it."""
+        return True
+
     def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
         """Log density of each transition, in raw units."""
         raise ValueError(f"{type(self).__name__} has no likelihood. Use a NeuralSDE whose law has noise.")

@@ -13,8 +13,8 @@ from neuralsde.records import Choice, check, check_choices
 class Sampler(Sampling):
     """How paths are drawn from a Neural SDE. It is saved with the model and replaceable in each call of `sample`."""
 
-    solver: Literal["euler", "heun", "milstein"] = "euler"
-    """Euler-Maruyama, stochastic Heun (given the Stratonovich drift) or Milstein for diagonal noise. All solve the Ito SDE."""
+    solver: Literal["law", "euler_maruyama", "heun", "milstein"] = "law"
+    """As the law of a step draws, or a scheme for the Ito SDE: Euler-Maruyama, stochastic Heun, Milstein."""
     substeps: int = 1
     """Solver steps per training step `dt_ref`. Output times closer than that add steps of their own."""
     balance: float | None = None
@@ -39,8 +39,11 @@ class Sampler(Sampling):
         check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
         check(self.refine_noise >= 0, f"`refine_noise` must not be negative. Got {self.refine_noise=}.")
         check(self.balance is None or 0 <= self.balance <= 2, f"`balance` must be within [0, 2]. Got {self.balance=}.")
-        missing = self.correction == "off" and self.solver != "euler"
-        check(not missing, f"`solver={self.solver}` needs g dg. Got {self.correction=}. Use 'auto', or solver='euler'.")
+        missing = self.correction == "off" and self.solver in ("heun", "milstein")
+        check(
+            not missing,
+            f"`solver={self.solver}` needs g dg. Got {self.correction=}. Use 'auto', or solver='euler_maruyama'.",
+        )
 
 
 # The law of a step: one value

@@ -181,19 +181,35 @@ class NeuralSDE(SequenceModel):
 
     def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
         """In raw units; the drift is the sampler's, with the model's own balance and no pull."""
+        fields, gap = self._fields(), self._gap(batch)
+        measured = None if self.measurement is None else fields.measured(gap.state, gap.conditions(0.0))
+        log_prob = self.law.log_prob(gap, self._coefficients(fields), measured)
+        return log_prob - self.scale.log_volume(batch.mask, len(batch))
+
+    def _gap(self, batch: Transition) -> Gap:
+        now = self.scale.states(batch.history)
+        step, dt = self.scale.states(batch.next) - now[:, -1], self.scale.steps(batch.dt)
+        return Gap(now, step, dt, self._conditions(batch), batch.mask)
+
+    def _coefficients(self, fields: Fields) -> Any:
+        """Drift and diffusion of the SDE that was learned."""
         sampler = Sampler(correction=self.sampler.correction)
         self.check_sampler(sampler, torch.zeros(1))
-        fields, now = self._fields(), self.scale.states(batch.history)
-        step, dt = self.scale.states(batch.next) - now[:, -1], self.scale.steps(batch.dt)
-        gap = Gap(now, step, dt, self._conditions(batch), batch.mask)
 
-        def coefficients(state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
+        def at(state: Tensor, condition: Tensor | None, rows: Any = None) -> tuple[Tensor, Tensor]:
             c = fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
             return c.drift, c.diffusion
 
-        measured = None if self.measurement is None else fields.measured(now, gap.conditions(0.0))
-        log_prob = self.law.log_prob(gap, coefficients, measured)
-        return log_prob - self.scale.log_volume(batch.mask, len(batch))
+        return at
+
+    @torch.no_grad()
+    def settle(self, pairs: Transition) -> None:
+        fields = evaluated(self)._fields()
+        self.law.settle(self._gap(pairs), self._coefficients(fields))
+
+    @property
+    def same_kernels(self) -> bool:
+        return self.law.same_kernels
 
     def _fixed_signs(self, state: Tensor) -> Any:
         """One probe for all: fields and densities are functions of the data."""

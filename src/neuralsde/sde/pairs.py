@@ -26,6 +26,16 @@ class Gap:
     conditions: Conditions
     mask: Bool[Tensor, "B *S"] | None  # entries that were observed at both ends
 
+    def rows(self, rows: Tensor) -> Gap:
+        """Some of them."""
+
+        def conditions(share: float) -> Tensor | None:
+            given = self.conditions(share)
+            return None if given is None else given[rows]
+
+        mask = None if self.mask is None else self.mask[rows]
+        return Gap(self.state[rows], self.step[rows], self.dt[rows], conditions, mask)
+
 
 @dataclass(frozen=True)
 class Pair:

@@ -64,13 +64,13 @@ def euler(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
 
 
 def milstein(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
-    """Milstein for diagonal noise: strong order 1."""
+    """Milstein for diagonal noise: strong order 1 where g_i depends on x_i alone, else 1/2. The law of paths is of weak order 1."""
     c = sde(x, t, correction=True)
     return x + c.drift * dt + c.diffusion * dw + 0.5 * c.correction * (dw**2 - dt)
 
 
 def heun(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
-    """Stochastic Heun: strong order 1 for diagonal noise, order 2 in the deterministic part.
+    """Stochastic Heun: strong order as `milstein`, order 2 in the deterministic part.
 
     The trapezoidal rule converges to the Stratonovich solution, so it is given the drift in that form, a - g dg / 2.
     """
@@ -81,4 +81,5 @@ def heun(sde: SDE, x: Tensor, t: Tensor, dt: Tensor, dw: Tensor) -> Tensor:
     return x + 0.5 * (a0 + a1) * dt + 0.5 * (c0.diffusion + c1.diffusion) * dw
 
 
-SCHEMES = {"euler": euler, "heun": heun, "milstein": milstein}
+SCHEMES = {"law": euler, "euler_maruyama": euler, "heun": heun, "milstein": milstein}
+"""By the name of the solver; a law that does not say otherwise draws as Euler does."""

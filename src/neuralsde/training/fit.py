@@ -41,6 +41,12 @@ WARMUP = 0.05  # share of the steps in which the learning rate rises linearly; t
 FINAL_RATE = 0.01  # last learning rate as a share of the peak
 CLIP = 1.0  # largest norm of the gradient of each trained part
 VALIDATION_SIZE = 8_192
+SET_POINTS = (
+    0.05,
+    0.15,
+    0.4,
+)  # shares of a training after which the model settles what follows from what it has learned
+SETTLED_ON = 8_192  # transitions
 FINGERPRINT_SIZE = 4_096
 
 
@@ -173,6 +179,7 @@ class _Loop:
         )
         self.parts: list[str] = []
         self.captured = CapturedStep(self._optimise, self.rows) if graph else None
+        self.set_points = {math.ceil(share * config.steps) for share in SET_POINTS}
         self.start = self._restore() if resume else 0
         self.main = self.accelerator.is_main_process
         self.metrics = None if folder is None else folder / "metrics.jsonl"
@@ -190,6 +197,8 @@ class _Loop:
                 parts, values = self._step(step)
                 sums, seen = values if sums is None else sums + values, seen + 1
                 done = step + 1
+                if done in self.set_points:
+                    self._settle()
                 if done % options.log_every == 0 or done == config.steps:
                     self._require_finite(sums, parts, step)
                     means = dict(zip(parts, (sums / seen).tolist()))
@@ -209,6 +218,13 @@ class _Loop:
             self.accelerator.end_training()
         self.average.apply()
         return self.model.eval()
+
+    def _settle(self) -> None:
+        """Let the model fix what follows from what it has learned; another step than the one recorded may follow."""
+        with self.average.applied():
+            self.model.settle(self.data.spread(SETTLED_ON))
+        if self.captured is not None:
+            self.captured = CapturedStep(self._optimise, self.rows) if self.model.same_kernels else None
 
     def _step(self, step: int) -> tuple[list[str], Tensor]:
         """One optimiser step; the names and the losses of the parts."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralsde.models.sequence import Condition
 from neuralsde.sde.config import Law, Sampler
@@ -20,11 +20,12 @@ from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import SCHEMES, Coefficients
 
 
-class StepLaw(ABC):
+class StepLaw(nn.Module, ABC):
     """Base: it owns the losses of flow and diffusion, the density of a step and its draw."""
 
     def __init__(self, config: Law, shape: tuple[int, ...], *, start: bool) -> None:
         """Settings, the shape of a state, and whether all training states are at the start of a step (τ = 0)."""
+        super().__init__()
         self.config: Any = config
         self.shape = shape
         self.start = start
@@ -44,6 +45,14 @@ class StepLaw(ABC):
 
     def check_data(self, gaps: Tensor) -> None:
         """Refuse data that the law cannot be learned from; `gaps` are in reference steps."""
+
+    @property
+    def same_kernels(self) -> bool:
+        """Whether a training step is the same kernels for every batch: a CUDA graph can then repeat it."""
+        return True
+
+    def settle(self, gap: Gap, coefficients: Any) -> None:
+        """Fix what follows from what was learned so far; called at set points of a training."""
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
         """Refuse what cannot be drawn; times are in reference steps of `unit`."""

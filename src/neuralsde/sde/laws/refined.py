@@ -64,7 +64,7 @@ class RefinedStep(EulerStep):
             return
         steps = gaps / steps_in(gaps, max_step)
         off = steps[(gaps > 0) & of_another_length(steps)]
-        if len(off) or sampler.solver != "euler":
+        if len(off) or sampler.solver not in ("law", "euler_maruyama"):
             took = f"steps of {float(off[0]) * unit:g}" if len(off) else f"{sampler.solver=}"
             remedy = "Draw at times that far apart, or pass Sampler(refine=False)."
             raise ValueError(f"The refiner knows Euler's steps of {unit:g}. Got {took}. {remedy}")
