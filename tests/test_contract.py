@@ -31,6 +31,8 @@ CONFIGS = {
 def make(kind, shape=(2,), context_size=0, **settings):
     rng = np.random.default_rng(0)
     states = rng.standard_normal((10, 12, *shape)).cumsum(1) * 0.3
+    if kind == "NeuralSDE-uniform":  # which takes a history of smooth paths only
+        states = states.cumsum(1)
     context = rng.standard_normal((10, 12, context_size)) if context_size else None
     data = Trajectories.from_arrays(states, dt=DT, context=context)
     config = CONFIGS[kind](**settings)

@@ -28,7 +28,9 @@ from neuralsde.solvers.noise import Noise
 ENCODERS = ["gru", "transformer"]
 MODELS = {
     "NeuralSDE-start": lambda **s: NeuralSDEConfig(**s),
-    "NeuralSDE-uniform": lambda **s: NeuralSDEConfig(tau="uniform", denoiser=Denoiser(antithetic=True), **s),
+    "NeuralSDE-uniform": lambda **s: NeuralSDEConfig(  # `balance`: the data is rough, and the ablation is meant
+        tau="uniform", denoiser=Denoiser(antithetic=True), sampler=Sampler(balance=1.0), **s
+    ),
     "DDIM": lambda **s: DDIMConfig(sampler=DiffusionSteps(num_steps=4), **s),
     "RectifiedFlow": lambda **s: RectifiedFlowConfig(sampler=Generation(num_steps=4), target="increment", **s),
     "Gaussian": lambda **s: GaussianConfig(**s),

@@ -56,6 +56,9 @@ from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
 
+SMOOTH = 0.5  # correlation of a step with the one before, from which on paths are smooth
+
+
 class NeuralSDE(SequenceModel):
     """Flow, and diffusion, denoiser and more as the config asks."""
 
@@ -102,10 +105,25 @@ class NeuralSDE(SequenceModel):
             self.scale.context_mean[place] = self.scale.context_std[place] = 127.5
         gaps = self.scale.steps(pairs.dt)
         self.law.check_data(gaps)
+        self._check_interpolation(pairs)
         self.sizes.measure(self.scale, pairs)
         if self.measurement is not None:
             self.measurement.measure(self.sizes.typical, float(gaps.min()))
         return pairs
+
+    def _check_interpolation(self, pairs: Transition) -> None:
+        """Slots of an interpolated state hold part of the step that is to be learned; only smooth paths bear that."""
+        config, vectors = self.config, len(self.scale.shape) == 1
+        if config.history == 1 or config.start_probability == 1 or config.sampler.balance is not None or not vectors:
+            return
+        before, step = (self.scale.states(x) for x in (pairs.history, pairs.next))
+        first, second = before[:, -1] - before[:, -2], step - before[:, -1]
+        both = torch.ones_like(first) if pairs.mask is None else pairs.mask.to(first)
+        agree = float((both * first * second).sum() / (both * first**2).sum().sqrt() / (both * second**2).sum().sqrt())
+        if agree < SMOOTH:
+            found = f"Got steps that follow each other with correlation {agree:.2f} (smooth: above {SMOOTH})"
+            remedy = "Use tau='start', or history=1."
+            raise ValueError(f"`history` and interpolated states go together only for smooth paths. {found}. {remedy}")
 
     @property
     def input_noise(self) -> Tensor:
@@ -138,7 +156,7 @@ class NeuralSDE(SequenceModel):
             if denoiser.antithetic:  # what is linear in ε cancels
                 other = fields.denoiser(x - 2 * self.sigma * eps, pair.condition)
                 error = 0.5 * (error + denoiser_dsm(other, -eps[:, -1]))
-            losses["denoiser"] = denoiser.weight * error
+            losses["denoiser"] = denoiser.weight * error * (pair.dt if self.law.weighs_gaps else 1.0)
         # α, by the likelihood of the clean pair
         if denoiser and denoiser.alpha:
             losses["alpha"] = self._alpha_loss(fields, pair, noise)

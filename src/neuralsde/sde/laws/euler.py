@@ -19,6 +19,10 @@ from neuralsde.solvers.noise import Noise
 class EulerStep(StepLaw):
     """x + f Δt + g √Δt z."""
 
+    @property
+    def weighs_gaps(self) -> bool:
+        return self.config.flow_loss != "log"
+
     def losses(self, fields: Fields, read: dict[str, Tensor], pair: Pair, noise: Noise) -> dict[str, Tensor]:
         """eq:simplified_f_objective and eq:simplified_g_objective, or what the config has in their place."""
         config, log_g = self.config, read["diffusion"]

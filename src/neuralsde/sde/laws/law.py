@@ -35,6 +35,11 @@ class StepLaw(nn.Module, ABC):
         """Fields at x̃ that the losses take; they come from one pass together with the denoiser."""
         return ("flow", "diffusion")
 
+    @property
+    def weighs_gaps(self) -> bool:
+        """Whether the flow's loss weighs a pair by its gap Δt: the score must then be that of the states weighed alike."""
+        return True
+
     @abstractmethod
     def losses(self, fields: Fields, read: dict[str, Tensor], pair: Pair, noise: Noise) -> dict[str, Tensor]:
         """Losses (B, *S) or (B,) by part; `read` holds the fields at x̃."""

@@ -84,6 +84,10 @@ class MomentsStep(StepLaw):
     def reads(self) -> tuple[str, ...]:
         return () if self.start else ("flow",)
 
+    @property
+    def weighs_gaps(self) -> bool:
+        return not self.start
+
     def losses(self, fields: Fields, read: dict[str, Tensor], pair: Pair, noise: Noise) -> dict[str, Tensor]:
         if not self.start:
             flow = flow_mse(read["flow"] - pair.target, pair.dt)
