@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from neuralsde.nets.config import MLPConfig
     from neuralsde.policy.config import PolicyConfig
     from neuralsde.policy.controller import SDEPolicy, action_paths
-    from neuralsde.sde.config import Denoiser, Deterministic, Euler, Moments, NeuralSDEConfig, Refined, Sampler
+    from neuralsde.sde.config import Denoiser, Deterministic, Euler, Mixture, Moments, NeuralSDEConfig, Refined, Sampler
     from neuralsde.sde.model import NeuralSDE
     from neuralsde.training.config import RunOptions, TrainConfig
     from neuralsde.training.fit import fit
@@ -37,6 +37,7 @@ _HOME = {
     "Deterministic": "sde.config",
     "Euler": "sde.config",
     "MLPConfig": "nets.config",
+    "Mixture": "sde.config",
     "Moments": "sde.config",
     "NeuralSDE": "sde.model",
     "NeuralSDEConfig": "sde.config",

@@ -52,11 +52,16 @@ class Law(Choice):
 
     stochastic: ClassVar[bool] = True
     """Whether g is learned."""
-    further: ClassVar[tuple[str, ...]] = ()
-    """Nets beyond flow, diffusion and denoiser. Passes for one of them carry a mark in the condition of a shared net."""
+    proposes: ClassVar[bool] = False
+    """Whether its further nets take a proposal as the newest slot: a shared net is then told such a pass by a mark."""
 
     def __post_init__(self) -> None:
         check_choices(self)
+
+    @property
+    def further(self) -> dict[str, int]:
+        """Nets beyond flow, diffusion and denoiser, and how many fields each gives."""
+        return {}
 
     def check(self, config: NeuralSDEConfig) -> None:
         """Refuse what this law cannot go with."""
@@ -113,11 +118,34 @@ class Moments(Law):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mixture(Law):
+    """Tails and modes: a mixture of Gaussians in units of Euler's step, by likelihood. It learns steps of one length."""
+
+    builds: ClassVar[str] = "neuralsde.sde.laws.mixture:MixtureStep"
+
+    components: int = 8
+    """Gaussians of the mixture: two for a coin, more for tails."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.components >= 2, f"`components` must be at least 2; one is Euler(). Got {self.components=}.")
+
+    @property
+    def further(self) -> dict[str, int]:
+        return {"mixture": 3 * self.components}  # weights, means and widths
+
+    def check(self, config: NeuralSDEConfig) -> None:
+        able = config.start_probability == 1 and not (config.denoiser and config.denoiser.alpha)
+        remedy = "It needs tau='start' and a `denoiser` without `alpha`."
+        check(able, f"`Mixture` learns how steps from observed states are distributed. {remedy}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refined(Law):
     """Euler's Gaussian, which a second pass turns into the law of a step that is not Gaussian. It learns steps of one length."""
 
     builds: ClassVar[str] = "neuralsde.sde.laws.refined:RefinedStep"
-    further: ClassVar[tuple[str, ...]] = ("refiner",)
+    proposes: ClassVar[bool] = True
 
     flow_loss: Literal["mse", "nll"] = "mse"
     """Squared error, or the likelihood with g held fixed."""
@@ -127,6 +155,10 @@ class Refined(Law):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self.weight > 0, f"`weight` must be positive. Got {self.weight=}.")
+
+    @property
+    def further(self) -> dict[str, int]:
+        return {"refiner": 1}
 
     def check(self, config: NeuralSDEConfig) -> None:
         able = config.start_probability == 1 and config.history > 1
@@ -172,7 +204,7 @@ class NeuralSDEConfig(BackboneModelConfig):
     interpolation: Literal["linear", "bridge"] = "linear"
     """States between two observed ones lie on the straight line (the paper), or on a Brownian bridge, as those of the path do."""
     law: Law = field(default_factory=Euler)
-    """How one step is distributed: Euler, Moments, Refined or Deterministic."""
+    """How one step is distributed: Euler, Moments, Mixture, Refined or Deterministic."""
     denoiser: Denoiser | None = field(default_factory=Denoiser)
     """The part that gives the score. None: no balance and no pull."""
     shared: bool = False
@@ -194,23 +226,23 @@ class NeuralSDEConfig(BackboneModelConfig):
         check(all_or_none, f"`noise` must be positive for all features or none. Got {self.noise=}.")
         bridge = self.interpolation == "bridge" and not self.law.stochastic
         check(not bridge, "interpolation='bridge' needs the diffusion. Use a law with noise, or 'linear'.")
-        alone = self.shared and self.parts == ["flow"]
+        alone = self.shared and list(self.parts) == ["flow"]
         check(not alone, "`shared` takes flow with diffusion or denoiser. Set `shared=False`.")
         for part in (self.law, self.denoiser):
             if part is not None:
                 part.check(self)
 
     @property
-    def parts(self) -> list[str]:
-        """The nets that are learned."""
+    def parts(self) -> dict[str, int]:
+        """The nets that are learned, and how many fields each gives."""
         learned = self.denoiser is not None and self.denoiser.alpha
         asked = {"diffusion": self.law.stochastic, "denoiser": self.denoiser is not None, "alpha": learned}
-        return ["flow", *(name for name, there in asked.items() if there), *self.law.further]
+        return {"flow": 1, **{name: 1 for name, there in asked.items() if there}, **self.law.further}
 
     @property
     def marks_pass(self) -> bool:
         """Whether the last entry of the condition is 1 in passes for a further net of the law, which shares its net."""
-        return self.shared and bool(self.law.further)
+        return self.shared and self.law.proposes
 
     @property
     def num_late(self) -> int:

@@ -7,6 +7,7 @@ is never written to.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -24,7 +25,7 @@ from neuralsde.solvers.schemes import Coefficients, newest_slope
 
 @dataclass(frozen=True)
 class Fields:
-    """Flow, diffusion, denoiser and more; nets map (state (B, H, *S), condition (B, K) | None) to (B, *S)."""
+    """Flow, diffusion, denoiser and more; nets map (state (B, H, *S), condition (B, K) | None) to (B, *S), or (B, F, *S)."""
 
     config: NeuralSDEConfig
     nets: nn.ModuleDict
@@ -42,7 +43,8 @@ class Fields:
             marked = any(name in config.law.further for name in names)
             condition = join_condition(condition, state.new_full((len(state),), marked))
         if config.shared:
-            raw = dict(zip(config.parts, self.nets["trunk"](state, condition).float().unbind(1)))
+            every = self.nets["trunk"](state, condition).float().split(tuple(config.parts.values()), 1)
+            raw = {name: v[:, 0] if v.shape[1] == 1 else v for name, v in zip(config.parts, every)}
         else:
             raw = {name: self.nets[name](state, condition).float() for name in names}
         units = {"flow": self.sizes.velocity, "diffusion": self.sizes.log_g}
@@ -100,11 +102,18 @@ class Fields:
         return self.config.denoiser is not None and self.config.noisy
 
     def coefficients(
-        self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any, *, correction: bool
+        self,
+        state: Tensor,
+        condition: Tensor | None,
+        sampler: Sampler,
+        signs: Any,
+        *,
+        correction: bool,
+        read: Mapping[str, Tensor] | None = None,
     ) -> Coefficients:
         """drift = f + balance (½g² s + g∂g) + pull σ² s, the diffusion and, if asked or owed, g∂g.
 
-        `signs()` gives the Hutchinson probe of g∂g.
+        `signs()` gives the Hutchinson probe of g∂g; `read` holds fields at this state that are known already.
         """
         denoiser = self.config.denoiser
         pull, noisy = sampler.pull * self.step, self.config.law.stochastic and sampler.diffusion > 0
@@ -113,7 +122,9 @@ class Fields:
         learned = denoiser is not None and denoiser.alpha and sampler.balance is None and sampler.diffusion > 0
         scored = self.has_score and (balance > 0 or pull > 0 or learned)
         wanted = {"flow": True, "diffusion": noisy and not sloped, "denoiser": scored}
-        fields = self.read(state, condition, *(name for name, used in wanted.items() if used))
+        fields = dict(read or {})
+        unread = [name for name, used in wanted.items() if used and name not in fields]
+        fields |= self.read(state, condition, *unread) if unread else {}
         drift = fields["flow"]
         g_dg: Tensor | float = 0.0
         if sloped:

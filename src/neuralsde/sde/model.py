@@ -85,16 +85,16 @@ class NeuralSDE(SequenceModel):
 
     @classmethod
     def net_names(cls, config: NeuralSDEConfig) -> list[str]:
-        return ["trunk"] if config.shared else config.parts
+        return ["trunk"] if config.shared else list(config.parts)
 
     @classmethod
     def default_nets(cls, config: NeuralSDEConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
         net, parts = backbone_of(config.net, images=True), config.parts
         form = Form(shape, config.history, context_size + config.num_late, late=config.num_late)
         if config.shared:
-            reader = parts.index("diffusion") if config.law.stochastic else None
-            form = replace(form, num_fields=len(parts), reader=reader)
-        return {name: net(config.net, form) for name in cls.net_names(config)}
+            reader = list(parts).index("diffusion") if config.law.stochastic else None
+            return {"trunk": net(config.net, replace(form, num_fields=sum(parts.values()), reader=reader))}
+        return {name: net(config.net, replace(form, num_fields=num)) for name, num in parts.items()}
 
     def measure(self, data: Transitions) -> Transition:
         pairs = super().measure(data)
@@ -185,7 +185,7 @@ class NeuralSDE(SequenceModel):
         self.check_sampler(sampler, torch.zeros(1))
         fields, now = self._fields(), self.scale.states(batch.history)
         step, dt = self.scale.states(batch.next) - now[:, -1], self.scale.steps(batch.dt)
-        gap = Gap(now, step, dt, self._conditions(batch), batch.mask)
+        gap = Gap(now, step, dt, self._conditions(batch), batch.mask, fields)
 
         def coefficients(state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
             c = fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
@@ -287,6 +287,7 @@ class NeuralSDE(SequenceModel):
                     got = tuple(evaluated(net)(state.to(next(net.parameters(), state).device), condition).shape)
             except (TypeError, RuntimeError) as error:
                 raise ValueError(f"The net {name!r} must take {what}. It says: {error}") from error
-            wanted = (2, *([len(self.config.parts)] if self.config.shared else []), *self.scale.shape)
+            num = sum(self.config.parts.values()) if self.config.shared else self.config.parts[name]
+            wanted = (2, *([num] if self.config.shared or num > 1 else []), *self.scale.shape)
             if got != wanted:
                 raise ValueError(f"The net {name!r} must map a state {tuple(state.shape)} to {wanted}. Got {got}.")

@@ -14,6 +14,7 @@ from neuralsde.solvers.noise import Noise
 
 Conditions = Callable[[float], "Tensor | None"]
 """The condition of the nets (B, K) when a share of the gap has passed."""
+LENGTH_TOLERANCE = 0.1  # how far a step may be off the learned length, as a share of it
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Gap:
     dt: Float[Tensor, "B ..."]  # broadcasts against states
     conditions: Conditions
     mask: Bool[Tensor, "B *S"] | None  # entries that were observed at both ends
+    fields: Fields | None = None  # for laws with a net of their own
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,11 @@ class Pair:
     def gap(self, state: Float[Tensor, "B H *S"]) -> Gap:
         """The whole step, from a state."""
         return Gap(state, self.target * self.dt, self.dt, self.conditions, self.mask)
+
+
+def of_another_length(steps: Tensor) -> Tensor:
+    """Which steps, in units of the learned one, a law that learns steps of one length does not know."""
+    return (steps - 1).abs() > LENGTH_TOLERANCE
 
 
 def slots_after(state: Float[Tensor, "B H *S"], newest: Float[Tensor, "B *S"], past: Tensor) -> Float[Tensor, "B H *S"]:
