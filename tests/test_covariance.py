@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from neuralsde.sde.covariance import FullCorrelation, LowRankCorrelation
+from neuralsde.solvers.correlation import FullCorrelation, LowRankCorrelation
 
 
 def correlations(seed=0, batch=3, d=5, k=2):
@@ -28,9 +28,13 @@ def test_it_is_a_correlation(correlation):
     torch.testing.assert_close(correlation.times(v), (matrix @ v[..., None])[..., 0])
 
 
-def test_of_nothing_it_is_none():
-    for kind, columns in ((FullCorrelation, torch.zeros(2, 4, 4)), (LowRankCorrelation, torch.zeros(2, 3, 4))):
-        torch.testing.assert_close(kind.of(columns).matrix, torch.eye(4).expand(2, 4, 4))
+def test_it_begins_at_nothing_or_little():
+    torch.testing.assert_close(FullCorrelation.of(torch.zeros(2, 4, 4)).matrix, torch.eye(4).expand(2, 4, 4))
+    columns = torch.zeros(2, 3, 4, requires_grad=True)
+    matrix = LowRankCorrelation.of(columns).matrix
+    assert float((matrix - torch.eye(4)).abs().max()) < 0.2
+    matrix.tril(-1).sum().backward()
+    assert float(columns.grad.abs().min()) > 0  # at 0 there would be no gradient
 
 
 @pytest.mark.parametrize("masked", [False, True])

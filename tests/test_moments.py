@@ -15,12 +15,14 @@ from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, slots_after
 from neuralsde.sde.propagation import propagate
 from neuralsde.solvers.gaussian import log_density
+from neuralsde.solvers.schemes import Coefficients
 
 
 def log_prob_of(fields, state, step, dt, num_steps, measured=None):
     """Log density of steps by their moments."""
     law = MomentsStep(Moments(steps=num_steps), tuple(state.shape[2:]), start=True)
-    return law.log_prob(Gap(state, step, dt, lambda share: None, None), fields, measured)
+    sde = lambda x, condition, rows: Coefficients(*fields(x, condition, rows))  # noqa: E731
+    return law.log_prob(Gap(state, step, dt, lambda share: None, None), sde, measured)
 
 
 def f64(*values):

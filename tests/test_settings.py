@@ -12,7 +12,7 @@ from neuralsde.formats import CUT, DROPPED, current
 from neuralsde.models.saving import SETTINGS
 from neuralsde.records import Choice
 
-MOST = 150
+MOST = 151  # 150, and Mixture.components (issue 21: tails and modes in one step)
 
 
 def settings(kind, found=None):

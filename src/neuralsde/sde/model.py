@@ -45,7 +45,7 @@ from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
 from neuralsde.nets.backbone import Form, backbone_of
 from neuralsde.records import built_by, with_settings
-from neuralsde.sde.config import Moments, NeuralSDEConfig, Sampler
+from neuralsde.sde.config import Full, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.losses import denoiser_dsm, flow_log, flow_nll
@@ -54,8 +54,9 @@ from neuralsde.sde.pairs import INTERPOLATIONS, Conditions, Gap, Pair, draw_tau
 from neuralsde.sde.sizes import StepSizes
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.schemes import Coefficients
 
-
+MAX_FULL = 32  # entries of a state with a full covariance
 SMOOTH = 0.5  # correlation of a step with the one before, from which on paths are smooth
 
 
@@ -69,7 +70,12 @@ class NeuralSDE(SequenceModel):
     def __init__(self, nets: Mapping[str, nn.Module], scale: Scale, config: NeuralSDEConfig) -> None:
         super().__init__(nets, scale, config)
         start = config.start_probability == 1.0
-        self.law: StepLaw = built_by(config.law)(config.law, scale.shape, start=start)
+        self.law: StepLaw = built_by(config.law)(
+            config.law, scale.shape, start=start, correlated=bool(config.covariance.further)
+        )
+        size = math.prod(scale.shape)
+        if isinstance(config.covariance, Full) and size > MAX_FULL:
+            raise ValueError(f"covariance=Full() takes up to {MAX_FULL} entries. Got {size}. Use LowRank().")
         measured = isinstance(config.law, Moments) and config.law.measurement
         self.measurement = MeasurementNoise(scale.shape) if measured else None
         self.sizes = StepSizes(scale.shape)
@@ -88,16 +94,17 @@ class NeuralSDE(SequenceModel):
 
     @classmethod
     def net_names(cls, config: NeuralSDEConfig) -> list[str]:
-        return ["trunk"] if config.shared else config.parts
+        return ["trunk"] if config.shared else list(config.parts)
 
     @classmethod
     def default_nets(cls, config: NeuralSDEConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
-        net, parts = backbone_of(config.net, images=True), config.parts
+        net, parts = backbone_of(config.net, images=True), config.num_fields(math.prod(shape))
         form = Form(shape, config.history, context_size + config.num_late, late=config.num_late)
         if config.shared:
-            reader = parts.index("diffusion") if config.law.stochastic else None
-            form = replace(form, num_fields=len(parts), reader=reader)
-        return {name: net(config.net, form) for name in cls.net_names(config)}
+            every = [name for name, num in parts.items() for _ in range(num)]
+            readers = tuple(k for k, name in enumerate(every) if name in ("diffusion", "correlation"))
+            return {"trunk": net(config.net, replace(form, num_fields=len(every), readers=readers))}
+        return {name: net(config.net, replace(form, num_fields=num)) for name, num in parts.items()}
 
     def measure(self, data: Transitions) -> Transition:
         pairs = super().measure(data)
@@ -199,31 +206,31 @@ class NeuralSDE(SequenceModel):
 
     def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
         """In raw units; the drift is the sampler's, with the model's own balance and no pull."""
-        fields, gap = self._fields(), self._gap(batch)
+        fields = self._fields()
+        gap = self._gap(batch, fields)
         measured = None if self.measurement is None else fields.measured(gap.state, gap.conditions(0.0))
         log_prob = self.law.log_prob(gap, self._coefficients(fields), measured)
         return log_prob - self.scale.log_volume(batch.mask, len(batch))
 
-    def _gap(self, batch: Transition) -> Gap:
+    def _gap(self, batch: Transition, fields: Fields) -> Gap:
         now = self.scale.states(batch.history)
         step, dt = self.scale.states(batch.next) - now[:, -1], self.scale.steps(batch.dt)
-        return Gap(now, step, dt, self._conditions(batch), batch.mask)
+        return Gap(now, step, dt, self._conditions(batch), batch.mask, fields)
 
     def _coefficients(self, fields: Fields) -> Any:
-        """Drift and diffusion of the SDE that was learned."""
+        """Those of the SDE that was learned."""
         sampler = Sampler(correction=self.sampler.correction)
         self.check_sampler(sampler, torch.zeros(1))
 
-        def at(state: Tensor, condition: Tensor | None, rows: Any = None) -> tuple[Tensor, Tensor]:
-            c = fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
-            return c.drift, c.diffusion
+        def at(state: Tensor, condition: Tensor | None, rows: Any = None) -> Coefficients:
+            return fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
 
         return at
 
     @torch.no_grad()
     def settle(self, pairs: Transition) -> None:
         fields = evaluated(self)._fields()
-        self.law.settle(self._gap(pairs), self._coefficients(fields))
+        self.law.settle(self._gap(pairs, fields), self._coefficients(fields))
 
     @property
     def same_kernels(self) -> bool:
@@ -257,6 +264,8 @@ class NeuralSDE(SequenceModel):
         if sampler.measured and self.measurement is None:
             raise ValueError("`measured=True` needs a model trained with Moments(measurement=True).")
         self.law.check_sampler(sampler, gaps, self.max_step(sampler), self.scale.step)
+        if self.config.covariance.further and sampler.solver in ("heun", "milstein"):
+            raise ValueError(f"solver={sampler.solver!r} needs independent noise. Use the solver of the law ('law').")
         balance = fields.balance if sampler.balance is None else sampler.balance
         if balance > 0 and self.config.law.stochastic and sampler.diffusion > 0 and not fields.has_score:
             remedy = "Train with tau='start', or a `denoiser` and `noise` > 0. The ablation: balance=0."
@@ -279,6 +288,15 @@ class NeuralSDE(SequenceModel):
         fields = evaluated(self)._fields()
         c = fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
         return c.drift * self.scale.std / self.scale.step, c.diffusion * self.scale.std / self.scale.step**0.5
+
+    @torch.no_grad()
+    def noise_covariance(self, x: Any, *, context: Any = None) -> Float[Tensor, "B d d"]:
+        """Covariance of the noise per unit of time at states x, as `fields` takes them, in raw units and flattened."""
+        x, _, context = self._check_inputs(x, [0.0, 1.0], context, 1)
+        state, condition = self.scale.states(x), self._condition(context, torch.zeros(len(x), device=x.device))
+        c = self._coefficients(evaluated(self)._fields())(state, condition)
+        g = (c.diffusion * self.scale.std / self.scale.step**0.5).flatten(1)
+        return torch.diag_embed(g.square()) if c.correlation is None else c.correlation.covariance(g)
 
     # Measurement noise
 
@@ -321,6 +339,8 @@ class NeuralSDE(SequenceModel):
                     got = tuple(evaluated(net)(state.to(next(net.parameters(), state).device), condition).shape)
             except (TypeError, RuntimeError) as error:
                 raise ValueError(f"The net {name!r} must take {what}. It says: {error}") from error
-            wanted = (2, *([len(self.config.parts)] if self.config.shared else []), *self.scale.shape)
+            parts = self.config.num_fields(math.prod(self.scale.shape))
+            num = sum(parts.values()) if self.config.shared else parts[name]
+            wanted = (2, *([num] if self.config.shared or num > 1 else []), *self.scale.shape)
             if got != wanted:
                 raise ValueError(f"The net {name!r} must map a state {tuple(state.shape)} to {wanted}. Got {got}.")

@@ -27,6 +27,7 @@ from neuralsde.sde.propagation import propagate
 from neuralsde.solvers.gaussian import cholesky, log_density
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.schemes import Coefficients
 
 LOWEST, HIGHEST = -8, 16  # powers of two of the reference step between which gaps are told apart
 TOLERANCE, MOST_STEPS, TRIED = 0.02, 32, 256  # of step doubling: difference in standard deviations, steps, gaps tried
@@ -39,8 +40,8 @@ class MomentsStep(StepLaw):
 
     steps: Tensor
 
-    def __init__(self, config: Law, shape: tuple[int, ...], *, start: bool) -> None:
-        super().__init__(config, shape, start=start)
+    def __init__(self, config: Law, shape: tuple[int, ...], *, start: bool, correlated: bool = False) -> None:
+        super().__init__(config, shape, start=start, correlated=correlated)
         size = torch.Size(shape).numel()
         if size > MAX_DIMENSIONS:
             raise ValueError(f"The law `Moments` takes up to {MAX_DIMENSIONS} features. Got {size}. Use Euler().")
@@ -123,8 +124,9 @@ class MomentsStep(StepLaw):
             times = len(x) // len(own)
             before, past = (v.repeat_interleave(times, 0) for v in (own, share * dt[rows]))
             slots = slots_after(before, x.reshape(-1, *own.shape[2:]), past)
-            f, g = coefficients(slots, None if given is None else given[rows].repeat_interleave(times, 0), rows)
-            return f.flatten(1), g.flatten(1).square()
+            c = coefficients(slots, None if given is None else given[rows].repeat_interleave(times, 0), rows)
+            g = c.diffusion.flatten(1)
+            return c.drift.flatten(1), g.square() if c.correlation is None else c.correlation.covariance(g)
 
         shift, before = (0.0, None) if measured is None else measured.law()
         return propagate(at, state[:, -1].flatten(1) + shift, dt.reshape(-1, 1), num_steps, before, REACH)
@@ -137,7 +139,7 @@ class MomentsStep(StepLaw):
             return super().advance(fields, step, condition, noise, replace(sampler, solver="heun"))
         before, calls = Counter(fields.passes), 0
 
-        def sde(slots: Tensor, given: Tensor | None, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+        def sde(slots: Tensor, given: Tensor | None, rows: Tensor | slice) -> Coefficients:
             nonlocal calls
             calls += 1
 
@@ -145,8 +147,7 @@ class MomentsStep(StepLaw):
                 own = noise.signs(step.index, self.shape, stream=1)[rows]
                 return own.repeat_interleave(len(slots) // len(own), 0)
 
-            c = fields.coefficients(slots, given, sampler, signs, correction=False)
-            return c.drift, c.diffusion
+            return fields.coefficients(slots, given, sampler, signs, correction=False)
 
         def conditions(share: float) -> Tensor | None:
             return condition(step.time + share * step.dt.reshape(step.time.shape))
@@ -182,9 +183,11 @@ def _difference(mean: Tensor, cov: Tensor, finer_mean: Tensor, finer_cov: Tensor
 def together(fields: Fields) -> Any:
     """Drift and diffusion while they are learned together."""
 
-    def at(state: Tensor, condition: Tensor | None, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
-        read = fields.read(state, condition, "flow", "diffusion")
-        return read["flow"], torch.exp(read["diffusion"])
+    further = fields.config.covariance.further
+
+    def at(state: Tensor, condition: Tensor | None, rows: Tensor | slice) -> Coefficients:
+        read = fields.read(state, condition, "flow", "diffusion", *further)
+        return Coefficients(read["flow"], torch.exp(read["diffusion"]), correlation=fields.correlation(read))
 
     return at
 
@@ -192,10 +195,10 @@ def together(fields: Fields) -> Any:
 def partly(fields: Fields) -> Any:
     """The diffusion while it is learned, and the drift of the flow as it is, without g∂g: ripples of g would grow."""
 
-    def at(state: Tensor, condition: Tensor | None, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
-        g = torch.exp(fields.log_diffusion(state, condition))
+    def at(state: Tensor, condition: Tensor | None, rows: Tensor | slice) -> Coefficients:
+        read = fields.read(state, condition, "diffusion", *fields.config.covariance.further)
         with torch.no_grad():
             known = fields.evaluated.coefficients(state, condition, Sampler(correction="off"), None, correction=False)
-        return known.drift, g
+        return Coefficients(known.drift, torch.exp(read["diffusion"]), correlation=fields.correlation(read))
 
     return at

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from neuralsde.solvers.gaussian import log_density, solve_lower
 
+BEGIN = 0.3  # size of the shared columns before training
+
 
 class Correlation(ABC):
     """Of flattened states, one per row of a batch."""
@@ -83,8 +85,11 @@ class LowRankCorrelation(Correlation):
 
     @classmethod
     def of(cls, columns: Float[Tensor, "B k d"]) -> LowRankCorrelation:
-        """From what a net gives."""
-        v = columns.mT
+        """From what a net gives; from 0 there would be no way to either sign, so it begins at small cosines."""
+        rank, size = columns.shape[1:]
+        place = torch.arange(size, device=columns.device) + 0.5
+        wave = torch.arange(1, rank + 1, device=columns.device)[:, None]
+        v = (columns + BEGIN * torch.cos(math.pi / size * wave * place)).mT
         return cls((1 + v.square().sum(-1)).rsqrt(), v)
 
     def mix(self, z: Tensor, further: Tensor | None) -> Tensor:
