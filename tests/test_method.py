@@ -44,7 +44,7 @@ def seeded(seed=0):
 # Units
 
 
-@pytest.mark.parametrize("solver", ["euler", "heun"])
+@pytest.mark.parametrize("solver", ["euler_maruyama", "heun"])
 @pytest.mark.parametrize(
     "setting", [{"tau": "start"}, {"tau": "uniform", "time_input": True}, {"law": Euler(flow_loss="log")}]
 )
@@ -257,14 +257,14 @@ def test_states_must_be_finite(bad):
 # Sampling
 
 
-@pytest.mark.parametrize("solver", ["euler", "milstein", "heun"])
+@pytest.mark.parametrize("solver", ["euler_maruyama", "milstein", "heun"])
 @pytest.mark.parametrize("tau", ["start", "uniform"])
 @pytest.mark.parametrize("correction", ["exact", "probe", "off"])
 @pytest.mark.parametrize(
     ("pull", "factor", "alpha"), [(0.0, 1.0, False), (0.5, 1.0, True), (0.5, 0.0, False), (0.0, 0.0, False)]
 )
 def test_passes_are_counted(solver, tau, correction, pull, factor, alpha):
-    if correction == "off" and solver != "euler":
+    if correction == "off" and solver != "euler_maruyama":
         with pytest.raises(ValueError, match="needs g dg"):
             Sampler(solver=solver, correction=correction)
         return
@@ -285,7 +285,7 @@ def test_passes_are_counted(solver, tau, correction, pull, factor, alpha):
 
     calls = (2 + 1 + 4) * (2 if solver == "heun" else 1)
     on = factor > 0
-    slope = on and correction != "off" and (tau == "uniform" or solver != "euler")
+    slope = on and correction != "off" and (tau == "uniform" or solver != "euler_maruyama")
     backward = {"exact": 2, "probe": 1, "off": 0}[correction] if slope else 0
     score = (on and (tau == "uniform" or alpha)) or pull > 0
     expected = {"flow": calls, "diffusion": calls * (on + backward), "denoiser": calls * score}
@@ -343,7 +343,7 @@ def test_the_first_state_is_the_given_one():
     assert torch.equal(paths[:, :, 0], x[:, None].expand(200, 3, 2))
 
 
-@pytest.mark.parametrize("solver", ["euler", "heun"])
+@pytest.mark.parametrize("solver", ["euler_maruyama", "heun"])
 def test_the_order_of_the_batch_does_not_matter(solver, monkeypatch):
     model, batch = mlp_model(history=2).eval(), pairs(9, history=2)
     times = batch.dt.double().cumsum(0)[:, None] * torch.tensor([0.0, 1.0, 1.3, 4.0], dtype=torch.float64)[None]
@@ -403,7 +403,7 @@ def test_what_keeps_the_smoothed_law_of_a_gaussian(sampler, keeps):
     assert p > ALPHA if keeps else p < ALPHA
 
 
-@pytest.mark.parametrize("solver", ["euler", "milstein", "heun"])
+@pytest.mark.parametrize("solver", ["euler_maruyama", "milstein", "heun"])
 def test_every_solver_samples_the_ito_law_of_a_state_dependent_g(solver):
     """Geometric Brownian motion by its fields; Heun would be off by s^2/2 per unit of time on the bare drift."""
     mu, s = 0.1, 0.4

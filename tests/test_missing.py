@@ -13,7 +13,7 @@ from neuralsde import NeuralSDE, Trajectories, fit
 from neuralsde.baselines.config import DDIMConfig, GaussianConfig, RectifiedFlowConfig
 from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.config import Denoiser, Euler, Moments, NeuralSDEConfig
+from neuralsde.sde.config import Denoiser, Euler, Mixture, Moments, NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
 
 NAN = np.nan
@@ -193,6 +193,7 @@ CONFIGS = [
     NeuralSDEConfig(net=TINY),
     NeuralSDEConfig(net=TINY, law=Euler(flow_loss="nll"), denoiser=Denoiser(alpha=True)),
     NeuralSDEConfig(net=TINY, law=Moments()),
+    NeuralSDEConfig(net=TINY, law=Mixture(components=3)),
     DDIMConfig(net=TINY, target="increment"),
     RectifiedFlowConfig(net=TINY, target="increment"),
     GaussianConfig(net=TINY),

@@ -62,7 +62,7 @@ def test_euler_is_torchsde_euler():
     torch.testing.assert_close(walk(euler, nonlinear, x0, times, dw), theirs, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("solver", ["euler", "milstein"])
+@pytest.mark.parametrize("solver", ["euler_maruyama", "milstein"])
 def test_without_noise_a_step_is_that_of_ode_euler(solver):
     def ode(x, t, *, correction):
         return Coefficients(torch.cos(3 * t)[:, None] - x, torch.zeros_like(x), torch.zeros_like(x))
@@ -88,7 +88,7 @@ def test_without_noise_heun_is_the_trapezoidal_rule_of_order_two():
 # Order and law
 
 
-@pytest.mark.parametrize(("solver", "order"), [("euler", 0.5), ("milstein", 1.0), ("heun", 1.0)])
+@pytest.mark.parametrize(("solver", "order"), [("euler_maruyama", 0.5), ("milstein", 1.0), ("heun", 1.0)])
 def test_strong_order_on_geometric_brownian_motion(solver, order):
     levels, num_paths = [3, 4, 5, 6, 7], 4000
     fine = torch.as_tensor(np.random.default_rng(0).standard_normal((num_paths, 2**7, 1))) * 2**-3.5
@@ -103,7 +103,7 @@ def test_strong_order_on_geometric_brownian_motion(solver, order):
     assert slope == pytest.approx(order, abs=0.3)
 
 
-@pytest.mark.parametrize("solver", ["euler", "milstein", "heun"])
+@pytest.mark.parametrize("solver", ["euler_maruyama", "milstein", "heun"])
 def test_every_solver_reaches_the_ito_law(solver):
     num_paths = 20_000
     grid = Grid.between(torch.tensor([[0.0, 1.0]], dtype=torch.float64), 0.02)
@@ -113,7 +113,7 @@ def test_every_solver_reaches_the_ito_law(solver):
     # Heun on the Ito drift would be off by s^2 / 2 = 0.245 here, 50 standard errors.
     assert log.mean() == pytest.approx(GBM.mu - GBM.s**2 / 2, abs=5 * GBM.s / num_paths**0.5 + 0.003)
     assert log.std() == pytest.approx(GBM.s, abs=0.02)
-    if solver != "euler":  # whose weak error of order h shows at this sample size
+    if solver != "euler_maruyama":  # whose weak error of order h shows at this sample size
         assert stats.kstest(log, "norm", (GBM.mu - GBM.s**2 / 2, GBM.s)).pvalue > ALPHA
 
 

@@ -21,7 +21,19 @@ if TYPE_CHECKING:
     from neuralsde.nets.config import MLPConfig
     from neuralsde.policy.config import PolicyConfig
     from neuralsde.policy.controller import SDEPolicy, action_paths
-    from neuralsde.sde.config import Denoiser, Deterministic, Euler, Moments, NeuralSDEConfig, Refined, Sampler
+    from neuralsde.sde.config import (
+        Denoiser,
+        Deterministic,
+        Diagonal,
+        Euler,
+        Full,
+        LowRank,
+        Mixture,
+        Moments,
+        NeuralSDEConfig,
+        Refined,
+        Sampler,
+    )
     from neuralsde.sde.model import NeuralSDE
     from neuralsde.training.config import RunOptions, TrainConfig
     from neuralsde.training.fit import fit
@@ -35,8 +47,12 @@ _HOME = {
     "Demonstrations": "data.robots.demonstrations",
     "Denoiser": "sde.config",
     "Deterministic": "sde.config",
+    "Diagonal": "sde.config",
     "Euler": "sde.config",
+    "Full": "sde.config",
+    "LowRank": "sde.config",
     "MLPConfig": "nets.config",
+    "Mixture": "sde.config",
     "Moments": "sde.config",
     "NeuralSDE": "sde.model",
     "NeuralSDEConfig": "sde.config",

@@ -1,7 +1,8 @@
 """Records of earlier versions, read as today's.
 
-Format 1 is that of the first release candidate. Records of models, of runs and of rows in results files all go through
-`current`; files are not edited. A setting that was cut may only have had the value that is now the rule.
+Format 1 is that of the first release candidate; format 2 drew every law by Euler's steps. Records of models, of runs and
+of rows in results files all go through `current`; files are not edited. A setting that was cut may only have had the value
+that is now the rule.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-FORMAT = 2
+FORMAT = 3
 
 CUT: dict[str, dict[str, Any]] = {
     "AutoencoderConfig": {"normalise": "none", "kl": 1e-6},
@@ -102,6 +103,11 @@ NESTED = {
 """The kinds of records by the field that they stand in."""
 
 
+def _sampler(values: dict[str, Any]) -> dict[str, Any]:
+    """Euler's steps were the default of every law; now a law draws as it was learned."""
+    return values | ({"solver": "law"} if values.get("solver") == "euler" else {})
+
+
 def _neural_sde(values: dict[str, Any]) -> dict[str, Any]:
     """Flags of what a step is and of what is learned become the law and the denoiser."""
     if "law" in values:
@@ -167,6 +173,7 @@ def _video_variant(values: dict[str, Any]) -> dict[str, Any]:
 
 
 REWRITTEN = {
+    "Sampler": _sampler,
     "VideoVariant": _video_variant,
     "NeuralSDEConfig": _neural_sde,
     "DDIMConfig": _generation,
@@ -176,4 +183,6 @@ REWRITTEN = {
 
 ADDED = {"scale.time_mean": 0.0, "scale.time_std": 1.0}
 """Tensors that earlier models lack, and what they amount to: time was in reference steps as it is."""
+NEW = ("law.steps",)
+"""Tensors that models of earlier formats lack: they have what a new model begins with."""
 RENAMED = {"log_error": "measurement.log_std"}  # tensors of format 1 under their new names

@@ -43,7 +43,7 @@ def constant_model(shape=(2,), dt_ref=0.5, values=None, **settings):
     """Nets that are constants, and units that are not 1."""
     config = NeuralSDEConfig(**{"tau": "uniform", "noise": 0.1, **settings})
     values = {"flow": 0.3, "diffusion": 0.2, "denoiser": -0.4, "alpha": 0.1, "refiner": 0.0} | (values or {})
-    nets = {n: Constant(values[n], shape) for n in config.parts}
+    nets = {n: Constant(values[n], shape if num == 1 else (num, *shape)) for n, num in config.parts.items()}
     scale = Scale(shape)
     scale.mean.copy_(torch.linspace(1, 2, scale.mean.numel()).reshape(shape))
     scale.std.copy_(torch.linspace(0.5, 3, scale.mean.numel()).reshape(shape))
@@ -68,9 +68,9 @@ def mlp_model(shape=(2,), dropout=None, **settings):
     config = NeuralSDEConfig(**{"tau": "uniform", "noise": 0.1, **settings})
     torch.manual_seed(0)
     nets = {}
-    for n in config.parts:
+    for n, num in config.parts.items():
         net = MLPConfig(width=16, depth=2, dropout=0.5 if n == dropout else 0.0)
-        nets[n] = MLP(net, Form(shape, config.history))
+        nets[n] = MLP(net, Form(shape, config.history, num_fields=num))
         nn.init.normal_(nets[n].outward.weight, std=0.3)
     model = NeuralSDE(nets, Scale(shape), config)
     model.sizes.low.fill_(-5.0)

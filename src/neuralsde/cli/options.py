@@ -14,7 +14,7 @@ from typing import Any
 import tyro
 
 from neuralsde.records import check, from_dict
-from neuralsde.sde.config import Denoiser, Law
+from neuralsde.sde.config import Covariance, Denoiser, Law
 
 
 def flags_of(options: Any, names: Collection[str] | None = None, usual: Any = None) -> list[str]:
@@ -112,9 +112,11 @@ PARTS = tyro.constructors.ConstructorRegistry()
 
 @PARTS.primitive_rule
 def _part(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-    """The law of a step and the denoiser, written as in Python: `Euler`, `Moments(steps=2)`."""
+    """The law of a step, its covariance and the denoiser, written as in Python: `Euler`, `Moments(steps=2)`."""
     kinds = typing.get_args(info.type) or (info.type,)
-    base = next((b for b in (Law, Denoiser) for k in kinds if isinstance(k, type) and issubclass(k, b)), None)
+    base = next(
+        (b for b in (Law, Covariance, Denoiser) for k in kinds if isinstance(k, type) and issubclass(k, b)), None
+    )
     if base is None:
         return None
     return tyro.constructors.PrimitiveConstructorSpec(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from neuralsde.files import TENSORS, pack, read_document, replacing, writable_folder, write_documents
-from neuralsde.formats import ADDED, FORMAT, RENAMED, current
+from neuralsde.formats import ADDED, FORMAT, NEW, RENAMED, current
 from neuralsde.models.config import ModelConfig
 from neuralsde.records import check, from_dict, in_short, to_dict
 from neuralsde.tensors import not_finite, read_with_header
@@ -73,11 +73,12 @@ class SavedModel:
 
     def tensors_for(self, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors, if they are those of a model with the tensors `wanted`."""
-        wrong = _mismatch(wanted, self.tensors)
+        tensors = {name: wanted[name] for name in NEW if name in wanted} | self.tensors
+        wrong = _mismatch(wanted, tensors)
         if wrong:
             file = self.folder / TENSORS
             raise ValueError(f"{file} does not fit its config.json: {wrong}. Save again, or give the same nets.")
-        return self.tensors
+        return tensors
 
 
 class _TooLarge(Exception):
@@ -177,7 +178,7 @@ def _checked(record: Any, file: Path) -> dict[str, Any]:
     lacking = [k for k in NEEDED if k not in record]
     if lacking:
         raise ValueError(f"{file} lacks {', '.join(lacking)}. Save the model again.")
-    if record.get("format") == 1:
+    if record.get("format") in range(1, FORMAT):
         try:
             record = record | {"config": current(record["config"])}
         except ValueError as error:

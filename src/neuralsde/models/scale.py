@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from neuralsde.data.transition import Transition
 from neuralsde.models.config import Normalise, Transform
 from neuralsde.nets.memo import Memo
+from neuralsde.solvers.correlation import Correlation
 
 MAX_WHITENED = 64  # features
 FLOOR = 1e-8  # least variance of a whitened direction, of standardised features, as a share of the largest
@@ -233,13 +234,33 @@ class Scale(nn.Module):
             std = _product(std**2, self.back**2).sqrt()
         return std * self.std
 
-    def fields(self, x: Tensor, drift: Tensor, diffusion: Tensor) -> tuple[Tensor, Tensor]:
+    def covariance(
+        self, x: Float[Tensor, "B *S"], diffusion: Float[Tensor, "B *S"], correlation: Correlation | None
+    ) -> Float[Tensor, "B d d"]:
+        """Raw covariance of the noise per unit of time at raw states, flattened."""
+        unit = self._each("slope", x).flatten(1) / self.step**0.5
+        return unit[:, :, None] * self._turned(diffusion, correlation) * unit[:, None, :]
+
+    def _turned(self, diffusion: Tensor, correlation: Correlation | None) -> Tensor:
+        """Covariance of transformed features, for noise in units of the scale."""
+        g = diffusion.flatten(1)
+        cov = torch.diag_embed(g.square()) if correlation is None else correlation.covariance(g)
+        cov = (self.back.mT @ cov.double() @ self.back).float() if self.whitens else cov
+        std = self.std.flatten()
+        return std[:, None] * cov * std
+
+    def fields(
+        self, x: Tensor, drift: Tensor, diffusion: Tensor, correlation: Correlation | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Raw drift and diffusion at raw states, by Ito's formula, for those in units of the scale.
 
         Of whitened states the diffusion is the standard deviation per feature; their noise is correlated.
         """
         drift = (_product(drift, self.back) if self.whitens else drift) * self.std / self.step
         g, slope = self.spread(diffusion) / self.step**0.5, self._each("slope", x)
+        if self.whitens and correlation is not None:
+            variance = torch.diagonal(self._turned(diffusion, correlation), dim1=1, dim2=2)
+            g = variance.sqrt().reshape(g.shape) / self.step**0.5
         return slope * drift + 0.5 * self._each("bend", x) * g**2, slope * g
 
     def steps(self, dt: Float[Tensor, " B"]) -> Tensor:

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.data.arrays import as_tensor
-from neuralsde.data.trajectories import Lag, Paths, Transitions
+from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.doors import Count, door, show
 from neuralsde.models.config import Drawing, ModelConfig, Sampling
@@ -144,6 +144,14 @@ class SequenceModel(nn.Module, ABC):
     def input_noise(self) -> Tensor:
         """Standard deviation of the noise that training adds to states, in scaled units."""
         return torch.zeros(())
+
+    def settle(self, pairs: Transition) -> None:
+        """Fix what follows from what was learned so far; called at set points of a training."""
+
+    @property
+    def same_kernels(self) -> bool:
+        """Whether a training step is the same kernels for every batch: a CUDA graph can then repeat it."""
+        return True
 
     def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
         """Log density of each transition, in raw units."""

@@ -26,7 +26,7 @@ class Form:
     history: int = 1  # slots of the state
     condition_size: int = 0
     num_fields: int = 1
-    reader: int | None = None  # the field, of several, that reads the features without training them
+    readers: tuple[int, ...] = ()  # the fields, of several, that read the features without training them
     late: int = 0
     """Last entries of the condition, which change along a path: nets that keep what they made of the others need to know."""
 
@@ -46,12 +46,12 @@ class Backbone(nn.Module):
         """Set units of its own from the data; `noise` is what training adds to its inputs."""
 
     def read_out(self, features: Tensor, arrange: Callable[[Tensor], Tensor]) -> Tensor:
-        """What `outward` makes of features, arranged as (B, *S) or (B, F, *S); the `reader` does not train them."""
-        y, reader = arrange(linear(self.outward, features)), self.form.reader
-        if reader is None or not (self.training and torch.is_grad_enabled() and features.requires_grad):
+        """What `outward` makes of features, arranged as (B, *S) or (B, F, *S); the `readers` do not train them."""
+        y, readers = arrange(linear(self.outward, features)), self.form.readers
+        if not readers or not (self.training and torch.is_grad_enabled() and features.requires_grad):
             return y
         apart = arrange(linear(self.outward, features.detach()))
-        return torch.stack([(apart if k == reader else y)[:, k] for k in range(y.shape[1])], dim=1)
+        return torch.stack([(apart if k in readers else y)[:, k] for k in range(y.shape[1])], dim=1)
 
 
 def backbone_of(config: Any, *, images: bool = False) -> type[Backbone]:

@@ -14,8 +14,8 @@ from neuralsde.records import Choice, check
 class Sampler(Sampling):
     """How paths are drawn from a Neural SDE. It is saved with the model and replaceable in each call of `sample`."""
 
-    solver: Literal["euler", "heun", "milstein"] = "euler"
-    """Euler-Maruyama, stochastic Heun (given the Stratonovich drift) or Milstein for diagonal noise. All solve the Ito SDE."""
+    solver: Literal["law", "euler_maruyama", "heun", "milstein"] = "law"
+    """As the law of a step draws, or a scheme for the Ito SDE: Euler-Maruyama, stochastic Heun, Milstein."""
     substeps: Count = 1
     """Solver steps per training step `dt_ref`. Output times closer than that add steps of their own."""
     balance: float | None = None
@@ -39,8 +39,11 @@ class Sampler(Sampling):
         check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
         check(self.refine_noise >= 0, f"`refine_noise` must not be negative. Got {self.refine_noise=}.")
         check(self.balance is None or 0 <= self.balance <= 2, f"`balance` must be within [0, 2]. Got {self.balance=}.")
-        missing = self.correction == "off" and self.solver != "euler"
-        check(not missing, f"`solver={self.solver}` needs g dg. Got {self.correction=}. Use 'auto', or solver='euler'.")
+        missing = self.correction == "off" and self.solver in ("heun", "milstein")
+        check(
+            not missing,
+            f"`solver={self.solver}` needs g dg. Got {self.correction=}. Use 'auto', or solver='euler_maruyama'.",
+        )
 
 
 # The law of a step: one value
@@ -52,11 +55,18 @@ class Law(Choice):
 
     stochastic: ClassVar[bool] = True
     """Whether g is learned."""
-    further: ClassVar[tuple[str, ...]] = ()
-    """Nets beyond flow, diffusion and denoiser. Passes for one of them carry a mark in the condition of a shared net."""
+    correlates: ClassVar[bool] = False
+    """Whether its noise may go together."""
+    proposes: ClassVar[bool] = False
+    """Whether its further nets take a proposal as the newest slot: a shared net is then told such a pass by a mark."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def further(self) -> dict[str, int]:
+        """Nets beyond flow, diffusion and denoiser, and how many fields each gives."""
+        return {}
 
     def check(self, config: NeuralSDEConfig) -> None:
         """Refuse what this law cannot go with."""
@@ -67,6 +77,7 @@ class Euler(Law):
     """Gaussian, with drift and noise as they are at the start of the step (the paper)."""
 
     builds: ClassVar[str] = "neuralsde.sde.laws.euler:EulerStep"
+    correlates: ClassVar[bool] = True
 
     flow_loss: Literal["mse", "log", "nll"] = "mse"
     """Squared error, the paper's logarithm of it, or the likelihood with g held fixed."""
@@ -74,6 +85,10 @@ class Euler(Law):
     """Desingularisation of the log loss, in squared units of std / dt_ref."""
     diffusion_loss: Literal["nll", "match", "log"] = "nll"
     """Gaussian likelihood of the residual, the paper's squared error on g^2, or its authors' on log g (biased; for comparison)."""
+
+    def check(self, config: NeuralSDEConfig) -> None:
+        able = self.diffusion_loss == "nll" or not config.covariance.further
+        check(able, f"A covariance is learned by diffusion_loss='nll'. Got {self.diffusion_loss=}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +104,7 @@ class Moments(Law):
     """Gaussian, with the mean and covariance of the SDE over the whole gap; flow and diffusion by its likelihood."""
 
     builds: ClassVar[str] = "neuralsde.sde.laws.moments:MomentsStep"
+    correlates: ClassVar[bool] = True
 
     steps: Count = 1
     """Steps in which the moments are propagated; each has an error of third order in its length."""
@@ -110,21 +126,96 @@ class Moments(Law):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mixture(Law):
+    """Tails and modes: a mixture of Gaussians in units of Euler's step, by likelihood. It learns steps of one length."""
+
+    builds: ClassVar[str] = "neuralsde.sde.laws.mixture:MixtureStep"
+
+    components: Count = 8
+    """Gaussians of the mixture: two for a coin, more for tails."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.components >= 2, f"`components` must be at least 2; one is Euler(). Got {self.components=}.")
+
+    @property
+    def further(self) -> dict[str, int]:
+        return {"mixture": 3 * self.components}  # weights, means and widths
+
+    def check(self, config: NeuralSDEConfig) -> None:
+        able = config.start_probability == 1 and not (config.denoiser and config.denoiser.alpha)
+        remedy = "It needs tau='start' and a `denoiser` without `alpha`."
+        check(able, f"`Mixture` learns how steps from observed states are distributed. {remedy}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refined(Law):
     """Euler's Gaussian, which a second pass turns into the law of a step that is not Gaussian. It learns steps of one length."""
 
     builds: ClassVar[str] = "neuralsde.sde.laws.refined:RefinedStep"
-    further: ClassVar[tuple[str, ...]] = ("refiner",)
+    proposes: ClassVar[bool] = True
 
     flow_loss: Literal["mse", "nll"] = "mse"
     """Squared error, or the likelihood with g held fixed."""
     weight: Positive = 0.1
     """Of the refiner's loss in the sum; less leaves more of a `shared` net to the flow."""
 
+    @property
+    def further(self) -> dict[str, int]:
+        return {"refiner": 1}
+
     def check(self, config: NeuralSDEConfig) -> None:
         able = config.start_probability == 1 and config.history > 1
         remedy = "It needs tau='start' and `history` of 2 or more."
         check(able, f"`Refined` turns the noise of a step from a known state into its law. {remedy}")
+
+
+# How the noise of a step goes together: one value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Covariance(Choice):
+    """Of the noise of a step: base of its kinds."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def further(self) -> dict[str, int | None]:
+        """The net that gives its correlation, and the number of its fields."""
+        return {}
+
+    def check(self, config: NeuralSDEConfig) -> None:
+        """Refuse what it cannot go with."""
+        able = config.law.correlates and not (config.denoiser and config.denoiser.alpha)
+        remedy = "Use Euler() or Moments() without `alpha`, or covariance=Diagonal()."
+        check(not self.further or able, f"The law has no correlated noise. Got {self!r}. {remedy}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagonal(Covariance):
+    """Independent noise of each entry (the paper)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Full(Covariance):
+    """Any covariance, by its Cholesky root: up to 32 entries."""
+
+    @property
+    def further(self) -> dict[str, int | None]:
+        return {"correlation": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRank(Covariance):
+    """Independent noise of each entry and a few columns of noise that they share."""
+
+    rank: Count = 4
+    """Number of columns."""
+
+    @property
+    def further(self) -> dict[str, int | None]:
+        return {"correlation": self.rank}
 
 
 # Parts that may be absent
@@ -165,7 +256,9 @@ class NeuralSDEConfig(BackboneModelConfig):
     interpolation: Literal["linear", "bridge"] = "linear"
     """States between two observed ones lie on the straight line (the paper), or on a Brownian bridge, as those of the path do."""
     law: Law = field(default_factory=Euler)
-    """How one step is distributed: Euler, Moments, Refined or Deterministic."""
+    """How one step is distributed: Euler, Moments, Mixture, Refined or Deterministic."""
+    covariance: Covariance = field(default_factory=Diagonal)
+    """How the noise of a step goes together: Diagonal, Full or LowRank."""
     denoiser: Denoiser | None = field(default_factory=Denoiser)
     """The part that gives the score. None: no balance and no pull."""
     shared: bool = False
@@ -186,23 +279,32 @@ class NeuralSDEConfig(BackboneModelConfig):
         check(not turned, "`normalise='whiten'` mixes the features. Got one `noise` for each. Give one for all.")
         bridge = self.interpolation == "bridge" and not self.law.stochastic
         check(not bridge, "interpolation='bridge' needs the diffusion. Use a law with noise, or 'linear'.")
-        alone = self.shared and self.parts == ["flow"]
+        alone = self.shared and list(self.parts) == ["flow"]
         check(not alone, "`shared` takes flow with diffusion or denoiser. Set `shared=False`.")
-        for part in (self.law, self.denoiser):
+        for part in (self.law, self.covariance, self.denoiser):
             if part is not None:
                 part.check(self)
 
+    def num_fields(self, size: int) -> dict[str, int]:
+        """How many fields each net gives for states of `size` entries."""
+        return {name: size if num is None else num for name, num in self.parts.items()}
+
     @property
-    def parts(self) -> list[str]:
-        """The nets that are learned."""
+    def parts(self) -> dict[str, int | None]:
+        """The nets that are learned, and how many fields each gives: one per entry of the state where it says None."""
         learned = self.denoiser is not None and self.denoiser.alpha
         asked = {"diffusion": self.law.stochastic, "denoiser": self.denoiser is not None, "alpha": learned}
-        return ["flow", *(name for name, there in asked.items() if there), *self.law.further]
+        return {
+            "flow": 1,
+            **{name: 1 for name, there in asked.items() if there},
+            **self.covariance.further,
+            **self.law.further,
+        }
 
     @property
     def marks_pass(self) -> bool:
         """Whether the last entry of the condition is 1 in passes for a further net of the law, which shares its net."""
-        return self.shared and bool(self.law.further)
+        return self.shared and self.law.proposes
 
     @property
     def num_late(self) -> int:

@@ -7,6 +7,7 @@ is never written to.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,12 +20,13 @@ from neuralsde.models.scale import join_condition
 from neuralsde.sde.config import NeuralSDEConfig, Sampler
 from neuralsde.sde.measurement import Measured, MeasurementNoise
 from neuralsde.sde.sizes import StepSizes
-from neuralsde.solvers.schemes import Coefficients, newest_slope
+from neuralsde.solvers.correlation import Correlation, FullCorrelation, LowRankCorrelation
+from neuralsde.solvers.schemes import Coefficients, newest_divergence, newest_slope
 
 
 @dataclass(frozen=True)
 class Fields:
-    """Flow, diffusion, denoiser and more; nets map (state (B, H, *S), condition (B, K) | None) to (B, *S)."""
+    """Flow, diffusion, denoiser and more; nets map (state (B, H, *S), condition (B, K) | None) to (B, *S), or (B, F, *S)."""
 
     config: NeuralSDEConfig
     nets: nn.ModuleDict
@@ -42,11 +44,24 @@ class Fields:
             marked = any(name in config.law.further for name in names)
             condition = join_condition(condition, state.new_full((len(state),), marked))
         if config.shared:
-            raw = dict(zip(config.parts, self.nets["trunk"](state, condition).float().unbind(1)))
+            every = self.nets["trunk"](state, condition).float().split(self._num_fields, 1)
+            raw = {name: v[:, 0] if v.shape[1] == 1 else v for name, v in zip(config.parts, every)}
         else:
             raw = {name: self.nets[name](state, condition).float() for name in names}
         units = {"flow": self.sizes.velocity, "diffusion": self.sizes.log_g}
         return {name: units[name](raw[name]) if name in units else raw[name] for name in names}
+
+    @property
+    def _num_fields(self) -> list[int]:
+        return list(self.config.num_fields(self.sizes.low.numel()).values())
+
+    def correlation(self, read: Mapping[str, Tensor]) -> Correlation | None:
+        """How the noise goes together, of fields that were read; None where it is independent."""
+        if "correlation" not in read:
+            return None
+        raw, size = read["correlation"], self.sizes.low.numel()
+        kind = FullCorrelation if self.config.parts["correlation"] is None else LowRankCorrelation
+        return kind.of(raw.reshape(len(raw), -1, size))
 
     def flow(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """f, in units of std / dt_ref."""
@@ -100,11 +115,18 @@ class Fields:
         return self.config.denoiser is not None and self.config.noisy
 
     def coefficients(
-        self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any, *, correction: bool
+        self,
+        state: Tensor,
+        condition: Tensor | None,
+        sampler: Sampler,
+        signs: Any,
+        *,
+        correction: bool,
+        read: Mapping[str, Tensor] | None = None,
     ) -> Coefficients:
         """drift = f + balance (½g² s + g∂g) + pull σ² s, the diffusion and, if asked or owed, g∂g.
 
-        `signs()` gives the Hutchinson probe of g∂g.
+        `signs()` gives the Hutchinson probe of g∂g; `read` holds fields at this state that are known already.
         """
         denoiser = self.config.denoiser
         pull, noisy = sampler.pull * self.step, self.config.law.stochastic and sampler.diffusion > 0
@@ -112,22 +134,44 @@ class Fields:
         sloped = noisy and (balance > 0 or correction) and sampler.correction != "off"
         learned = denoiser is not None and denoiser.alpha and sampler.balance is None and sampler.diffusion > 0
         scored = self.has_score and (balance > 0 or pull > 0 or learned)
-        wanted = {"flow": True, "diffusion": noisy and not sloped, "denoiser": scored}
-        fields = self.read(state, condition, *(name for name, used in wanted.items() if used))
+        correlated = noisy and bool(self.config.covariance.further)
+        alone = sloped and not correlated  # g is then read with its slope
+        wanted = {"flow": True, "diffusion": noisy and not alone, "correlation": correlated, "denoiser": scored}
+        fields = dict(read or {})
+        unread = [name for name, used in wanted.items() if used and name not in fields]
+        fields |= self.read(state, condition, *unread) if unread else {}
         drift = fields["flow"]
         g_dg: Tensor | float = 0.0
-        if sloped:
+        correlation = self.correlation(fields) if correlated else None
+        if alone:
             g, g_dg = self._g_and_dg(state, condition, sampler, signs)
         else:
             g = sampler.diffusion * torch.exp(fields["diffusion"]) if noisy else torch.zeros_like(drift)
         if scored:
             push = pull * self.sigma
-            if learned or balance > 0:
+            if correlation is not None and balance > 0:
+                drift = drift + balance * 0.5 * _times(correlation, g, fields["denoiser"] / self.sigma)
+            elif learned or balance > 0:
                 weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else balance * 0.5 * g**2
                 push = push + weight / self.sigma
             drift = drift + push * fields["denoiser"]
+        if correlation is not None and sloped:
+            g_dg = 0.5 * self._divergence(state, condition, sampler, signs)
         drift = drift + balance * g_dg if balance > 0 else drift
-        return Coefficients(drift, g, g_dg)
+        return Coefficients(drift, g, g_dg, correlation)
+
+    def _divergence(self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any) -> Tensor:
+        """∇·Σ by the newest slot: 2 g∂g where noise is independent."""
+
+        def covariance(x: Tensor) -> Tensor:
+            read = self.read(x, condition, "diffusion", "correlation")
+            correlation = self.correlation(read)
+            assert correlation is not None
+            return sampler.diffusion**2 * correlation.covariance(torch.exp(read["diffusion"]).flatten(1))
+
+        divergence, passes = newest_divergence(covariance, state, sampler.correction, signs)
+        self.passes["diffusion"] += passes
+        return divergence
 
     def _g_and_dg(self, state: Tensor, condition: Tensor | None, sampler: Sampler, signs: Any) -> tuple[Tensor, Tensor]:
         """g and the diagonal of g∂g = g² ∂log g by the newest slot."""
@@ -137,3 +181,8 @@ class Fields:
         self.passes["diffusion"] += passes
         g = sampler.diffusion * torch.exp(log_g)
         return g, g**2 * slope
+
+
+def _times(correlation: Correlation, g: Tensor, v: Tensor) -> Tensor:
+    """Σ v."""
+    return g * correlation.times((g * v).flatten(1)).reshape(v.shape)

@@ -47,7 +47,7 @@ from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
 from neuralsde.nets.backbone import Form, backbone_of
 from neuralsde.records import built_by, with_settings
-from neuralsde.sde.config import Moments, NeuralSDEConfig, Sampler
+from neuralsde.sde.config import Full, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.losses import denoiser_dsm, flow_log, flow_nll
@@ -56,6 +56,10 @@ from neuralsde.sde.pairs import INTERPOLATIONS, Conditions, Gap, Pair, draw_tau
 from neuralsde.sde.sizes import StepSizes
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.schemes import Coefficients
+
+MAX_FULL = 32  # entries of a state with a full covariance
+SMOOTH = 0.5  # correlation of a step with the one before, from which on paths are smooth
 
 
 class NeuralSDE(SequenceModel):
@@ -68,7 +72,12 @@ class NeuralSDE(SequenceModel):
     def __init__(self, nets: Mapping[str, nn.Module], scale: Scale, config: NeuralSDEConfig) -> None:
         super().__init__(nets, scale, config)
         start = config.start_probability == 1.0
-        self.law: StepLaw = built_by(config.law)(config.law, scale.shape, start=start)
+        self.law: StepLaw = built_by(config.law)(
+            config.law, scale.shape, start=start, correlated=bool(config.covariance.further)
+        )
+        size = math.prod(scale.shape)
+        if isinstance(config.covariance, Full) and size > MAX_FULL:
+            raise ValueError(f"covariance=Full() takes up to {MAX_FULL} entries. Got {size}. Use LowRank().")
         measured = isinstance(config.law, Moments) and config.law.measurement
         self.measurement = MeasurementNoise(scale.shape) if measured else None
         self.sizes = StepSizes(scale.shape)
@@ -86,16 +95,17 @@ class NeuralSDE(SequenceModel):
 
     @classmethod
     def net_names(cls, config: NeuralSDEConfig) -> list[str]:
-        return ["trunk"] if config.shared else config.parts
+        return ["trunk"] if config.shared else list(config.parts)
 
     @classmethod
     def default_nets(cls, config: NeuralSDEConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
-        net, parts = backbone_of(config.net, images=True), config.parts
+        net, parts = backbone_of(config.net, images=True), config.num_fields(math.prod(shape))
         form = Form(shape, config.history, context_size + config.num_late, late=config.num_late)
         if config.shared:
-            reader = parts.index("diffusion") if config.law.stochastic else None
-            form = replace(form, num_fields=len(parts), reader=reader)
-        return {name: net(config.net, form) for name in cls.net_names(config)}
+            every = [name for name, num in parts.items() for _ in range(num)]
+            readers = tuple(k for k, name in enumerate(every) if name in ("diffusion", "correlation"))
+            return {"trunk": net(config.net, replace(form, num_fields=len(every), readers=readers))}
+        return {name: net(config.net, replace(form, num_fields=num)) for name, num in parts.items()}
 
     def measure(self, data: Transitions) -> Transition:
         pairs = super().measure(data)
@@ -103,10 +113,25 @@ class NeuralSDE(SequenceModel):
             self.scale.context_mean[place] = self.scale.context_std[place] = 127.5
         gaps = self.scale.steps(pairs.dt)
         self.law.check_data(gaps)
+        self._check_interpolation(pairs)
         self.sizes.measure(self.scale, pairs)
         if self.measurement is not None:
             self.measurement.measure(self.sizes.typical, float(gaps.min()))
         return pairs
+
+    def _check_interpolation(self, pairs: Transition) -> None:
+        """Slots of an interpolated state hold part of the step that is to be learned; only smooth paths bear that."""
+        config, vectors = self.config, len(self.scale.shape) == 1
+        if config.history == 1 or config.start_probability == 1 or config.sampler.balance is not None or not vectors:
+            return
+        before, step = (self.scale.states(x) for x in (pairs.history, pairs.next))
+        first, second = before[:, -1] - before[:, -2], step - before[:, -1]
+        both = torch.ones_like(first) if pairs.mask is None else pairs.mask.to(first)
+        agree = float((both * first * second).sum() / (both * first**2).sum().sqrt() / (both * second**2).sum().sqrt())
+        if agree < SMOOTH:
+            found = f"Got steps that follow each other with correlation {agree:.2f} (smooth: above {SMOOTH})"
+            remedy = "Use tau='start', or history=1."
+            raise ValueError(f"`history` and interpolated states go together only for smooth paths. {found}. {remedy}")
 
     @property
     def input_noise(self) -> Tensor:
@@ -140,7 +165,7 @@ class NeuralSDE(SequenceModel):
             if denoiser.antithetic:  # what is linear in ε cancels
                 other = fields.denoiser(x - 2 * fields.sigma * eps, pair.condition)
                 error = 0.5 * (error + denoiser_dsm(other, -eps[:, -1]))
-            losses["denoiser"] = denoiser.weight * error
+            losses["denoiser"] = denoiser.weight * error * (pair.dt if self.law.weighs_gaps else 1.0)
         # α, by the likelihood of the clean pair
         if denoiser and denoiser.alpha:
             losses["alpha"] = self._alpha_loss(fields, pair, noise)
@@ -184,19 +209,35 @@ class NeuralSDE(SequenceModel):
 
     def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
         """In raw units; the drift is the sampler's, with the model's own balance and no pull."""
+        fields = self._fields()
+        gap = self._gap(batch, fields)
+        measured = None if self.measurement is None else fields.measured(gap.state, gap.conditions(0.0))
+        log_prob = self.law.log_prob(gap, self._coefficients(fields), measured)
+        return log_prob - self.scale.log_volume(batch)
+
+    def _gap(self, batch: Transition, fields: Fields) -> Gap:
+        now = self.scale.states(batch.history)
+        step, dt = self.scale.states(batch.next) - now[:, -1], self.scale.steps(batch.dt)
+        return Gap(now, step, dt, self._conditions(batch), batch.mask, fields)
+
+    def _coefficients(self, fields: Fields) -> Any:
+        """Those of the SDE that was learned."""
         sampler = Sampler(correction=self.sampler.correction)
         self.check_sampler(sampler, torch.zeros(1))
-        fields, now = self._fields(), self.scale.states(batch.history)
-        step, dt = self.scale.states(batch.next) - now[:, -1], self.scale.steps(batch.dt)
-        gap = Gap(now, step, dt, self._conditions(batch), batch.mask)
 
-        def coefficients(state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
-            c = fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
-            return c.drift, c.diffusion
+        def at(state: Tensor, condition: Tensor | None, rows: Any = None) -> Coefficients:
+            return fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
 
-        measured = None if self.measurement is None else fields.measured(now, gap.conditions(0.0))
-        log_prob = self.law.log_prob(gap, coefficients, measured)
-        return log_prob - self.scale.log_volume(batch)
+        return at
+
+    @torch.no_grad()
+    def settle(self, pairs: Transition) -> None:
+        fields = evaluated(self)._fields()
+        self.law.settle(self._gap(pairs, fields), self._coefficients(fields))
+
+    @property
+    def same_kernels(self) -> bool:
+        return self.law.same_kernels
 
     def _fixed_signs(self, state: Tensor) -> Any:
         """One probe for all: fields and densities are functions of the data."""
@@ -226,6 +267,8 @@ class NeuralSDE(SequenceModel):
         if sampler.measured and self.measurement is None:
             raise ValueError("`measured=True` needs a model trained with Moments(measurement=True).")
         self.law.check_sampler(sampler, gaps, self.max_step(sampler), self.scale.step)
+        if self.config.covariance.further and sampler.solver in ("heun", "milstein"):
+            raise ValueError(f"solver={sampler.solver!r} needs independent noise. Use the solver of the law ('law').")
         balance = fields.balance if sampler.balance is None else sampler.balance
         if balance > 0 and self.config.law.stochastic and sampler.diffusion > 0 and not fields.has_score:
             remedy = "Train with tau='start', or a `denoiser` and `noise` > 0. The ablation: balance=0."
@@ -255,7 +298,16 @@ class NeuralSDE(SequenceModel):
         state, condition = self.scale.states(x), self._condition(context, times)
         fields = evaluated(self)._fields()
         c = fields.coefficients(state, condition, own, self._fixed_signs(state), correction=False)
-        return self.scale.fields(x[:, -1], c.drift, c.diffusion)
+        return self.scale.fields(x[:, -1], c.drift, c.diffusion, c.correlation)
+
+    @door
+    @torch.no_grad()
+    def noise_covariance(self, x: Any, *, context: Any = None, time: float = 0.0) -> Float[Tensor, "B d d"]:
+        """Covariance of the noise per unit of time at states x, as `fields` takes them, in raw units and flattened."""
+        x, _, context = self._check_inputs(x, [0.0, 1.0], context)
+        condition = self._condition(context, torch.full((len(x),), time / self.scale.step, device=x.device))
+        c = self._coefficients(evaluated(self)._fields())(self.scale.states(x), condition)
+        return self.scale.covariance(x[:, -1], c.diffusion, c.correlation)
 
     # Measurement noise
 
@@ -298,6 +350,8 @@ class NeuralSDE(SequenceModel):
                     got = tuple(evaluated(net)(state.to(next(net.parameters(), state).device), condition).shape)
             except (TypeError, RuntimeError) as error:
                 raise ValueError(f"The net {name!r} must take {what}. It says: {error}") from error
-            wanted = (2, *([len(self.config.parts)] if self.config.shared else []), *self.scale.shape)
+            parts = self.config.num_fields(math.prod(self.scale.shape))
+            num = sum(parts.values()) if self.config.shared else parts[name]
+            wanted = (2, *([num] if self.config.shared or num > 1 else []), *self.scale.shape)
             if got != wanted:
                 raise ValueError(f"The net {name!r} must map a state {tuple(state.shape)} to {wanted}. Got {got}.")

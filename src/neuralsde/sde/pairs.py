@@ -10,10 +10,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from neuralsde.sde.fields import Fields
+from neuralsde.solvers.correlation import LowRankCorrelation
 from neuralsde.solvers.noise import Noise
 
 Conditions = Callable[[float], "Tensor | None"]
 """The condition of the nets (B, K) when a share of the gap has passed."""
+LENGTH_TOLERANCE = 0.1  # how far a step may be off the learned length, as a share of it
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,17 @@ class Gap:
     dt: Float[Tensor, "B ..."]  # broadcasts against states
     conditions: Conditions
     mask: Bool[Tensor, "B *S"] | None  # entries that were observed at both ends
+    fields: Fields | None = None  # for laws with a net of their own
+
+    def rows(self, rows: Tensor) -> Gap:
+        """Some of them."""
+
+        def conditions(share: float) -> Tensor | None:
+            given = self.conditions(share)
+            return None if given is None else given[rows]
+
+        mask = None if self.mask is None else self.mask[rows]
+        return Gap(self.state[rows], self.step[rows], self.dt[rows], conditions, mask, self.fields)
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,11 @@ class Pair:
     def gap(self, state: Float[Tensor, "B H *S"]) -> Gap:
         """The whole step, from a state."""
         return Gap(state, self.target * self.dt, self.dt, self.conditions, self.mask)
+
+
+def of_another_length(steps: Tensor) -> Tensor:
+    """Which steps, in units of the learned one, a law that learns steps of one length does not know."""
+    return (steps - 1).abs() > LENGTH_TOLERANCE
 
 
 def slots_after(state: Float[Tensor, "B H *S"], newest: Float[Tensor, "B *S"], past: Tensor) -> Float[Tensor, "B H *S"]:
@@ -83,8 +101,15 @@ def bridge(
     """A Brownian bridge: x_τ then has the law of the path, which the straight line narrows."""
     x = linear(fields, now, after, tau, dt, condition, noise)
     with torch.no_grad():
-        spread = torch.exp(fields.evaluated.log_diffusion(x, condition)) * (tau * (1 - tau) * dt).sqrt()
-    x[:, -1] += spread * noise.normal(0, tuple(after.shape[1:]), stream=2)
+        read = fields.evaluated.read(x, condition, "diffusion", *fields.config.covariance.further)
+        spread = torch.exp(read["diffusion"]) * (tau * (1 - tau) * dt).sqrt()
+    correlation, z = fields.correlation(read), noise.normal(0, tuple(after.shape[1:]), stream=2)
+    if isinstance(correlation, LowRankCorrelation):
+        shared = noise.normal(0, (correlation.columns.shape[-1],), stream=3)
+        z = correlation.mix(z.flatten(1), shared).reshape(z.shape)
+    elif correlation is not None:
+        z = correlation.mix(z.flatten(1), None).reshape(z.shape)
+    x[:, -1] += spread * z
     return x
 
 

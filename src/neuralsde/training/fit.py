@@ -46,6 +46,12 @@ WARMUP = 0.05  # share of the steps in which the learning rate rises linearly; t
 FINAL_RATE = 0.01  # last learning rate as a share of the peak
 CLIP = 1.0  # largest norm of the gradient of each trained part
 VALIDATION_SIZE = 8_192
+SET_POINTS = (
+    0.05,
+    0.15,
+    0.4,
+)  # shares of a training after which the model settles what follows from what it has learned
+SETTLED_ON = 8_192  # transitions
 FINGERPRINT_SIZE = 4_096
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 
@@ -176,6 +182,7 @@ class _Loop:
         self.sums: Tensor | None = None  # of the losses since the last line of metrics.jsonl
         self.num_summed = 0
         self.captured = CapturedStep(self._optimise, self.rows) if graph else None
+        self.set_points = {math.ceil(share * config.steps) for share in SET_POINTS}
         self.start = self._restore() if resume else 0
         self.main = self.accelerator.is_main_process
         self.metrics = None if folder is None else folder / "metrics.jsonl"
@@ -193,6 +200,8 @@ class _Loop:
                 parts, values = self._step(step)
                 self.sums = values if self.sums is None else self.sums.to(values) + values
                 self.num_summed, timed, done = self.num_summed + 1, timed + 1, step + 1
+                if done in self.set_points:
+                    self._settle()
                 if done % options.log_every == 0 or done == config.steps:
                     self._require_finite(self.sums, parts, step)
                     means = dict(zip(parts, (self.sums / self.num_summed).tolist()))
@@ -213,6 +222,13 @@ class _Loop:
             self.accelerator.end_training()
         self.average.apply()
         return self.model.eval()
+
+    def _settle(self) -> None:
+        """Let the model fix what follows from what it has learned; another step than the one recorded may follow."""
+        with self.average.applied():
+            self.model.settle(self.data.spread(SETTLED_ON))
+        if self.captured is not None:
+            self.captured = CapturedStep(self._optimise, self.rows) if self.model.same_kernels else None
 
     def _step(self, step: int) -> tuple[list[str], Tensor]:
         """One optimiser step; the names and the losses of the parts."""

@@ -24,7 +24,7 @@ WARM_UP = 3  # steps before the recording, in which libraries and the optimiser 
 
 def can_capture(model: SequenceModel, options: RunOptions, device: torch.device, num_processes: int) -> bool:
     """Whether a step is the same kernels every time: one GPU, no nets we do not know."""
-    plain = options.graph and not model.own_nets
+    plain = options.graph and not model.own_nets and model.same_kernels
     return device.type == "cuda" and num_processes == 1 and plain
 
 

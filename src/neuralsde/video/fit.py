@@ -23,7 +23,7 @@ from neuralsde.models.scale import Scale
 from neuralsde.nets.config import ConvConfig, UViTConfig
 from neuralsde.records import check, flat, load_yaml, save_yaml, to_dict
 from neuralsde.sde.config import NeuralSDEConfig
-from neuralsde.sde.laws.refined import of_another_length
+from neuralsde.sde.pairs import of_another_length
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import RunFolder, check_run, open_run, provenance, write_results

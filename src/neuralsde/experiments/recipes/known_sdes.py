@@ -61,9 +61,9 @@ def irregular(run: Experiment) -> Experiment:
 
 
 def coarse(system: str, law: Law) -> Experiment:
-    """Gaps of half a time unit, where the Euler density is biased."""
+    """Gaps of half a time unit, where the Euler density is biased; each law draws the steps that it learned."""
     run = start(system)
-    model = _changed(run, law=law, sampler=Sampler(substeps=20))
+    model = _changed(run, law=law, sampler=Sampler())
     name = f"{system}-coarse-{type(law).__name__.lower()}"
     return replace(run, name=name, task=replace(run.task, dt=0.5), model=model)
 

@@ -144,8 +144,12 @@ def parametric(paths: Trajectories, config: KnownSDEConfig, *, seed: int = 0) ->
     theta = torch.zeros(len(truth.coefficients), dtype=torch.float64, requires_grad=True)
     log_g = torch.zeros(truth.dim, dtype=torch.float64, requires_grad=True)
 
-    def fields(u: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    def fields(u: Tensor) -> tuple[Tensor, Tensor]:
         return truth.basis(u) @ (whiten @ theta), truth.diffusion(u) * log_g.exp()
+
+    def noisy(u: Tensor, share: float, rows: Any) -> tuple[Tensor, Tensor]:
+        f, g = fields(u)
+        return f, g.square()
 
     # Least squares gives a start, and coordinates in which the likelihood is round
     parts = list(zip(x.split(CHUNK), y.split(CHUNK), dt.split(CHUNK)))
@@ -165,7 +169,7 @@ def parametric(paths: Trajectories, config: KnownSDEConfig, *, seed: int = 0) ->
         optimiser.zero_grad()
         total = torch.zeros((), dtype=torch.float64)
         for u, v, h in parts:
-            mean, cov = propagate(fields, u, h, num_steps)
+            mean, cov = propagate(noisy, u, h, num_steps)
             loss = -log_density(v - mean, cov).sum() / len(x)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
@@ -174,7 +178,7 @@ def parametric(paths: Trajectories, config: KnownSDEConfig, *, seed: int = 0) ->
     optimiser.step(closure)
     _, states, _ = _held_out(config, NUM_STATES, seed)
     with torch.no_grad():
-        f, g = fields(states, 0.0)
+        f, g = fields(states)
     return {f"parametric_{name}": error for name, error in _errors(truth, states, f, g).items()}
 
 

@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralsde.models.sequence import Condition
 from neuralsde.sde.config import Law, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, Pair
+from neuralsde.solvers.correlation import LowRankCorrelation
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import SCHEMES, Coefficients
 
 
-class StepLaw(ABC):
+class StepLaw(nn.Module, ABC):
     """Base: it owns the losses of flow and diffusion, the density of a step and its draw."""
 
-    def __init__(self, config: Law, shape: tuple[int, ...], *, start: bool) -> None:
-        """Settings, the shape of a state, and whether all training states are at the start of a step (τ = 0)."""
+    def __init__(self, config: Law, shape: tuple[int, ...], *, start: bool, correlated: bool = False) -> None:
+        """Settings, the shape of a state, whether all training states are at the start of a step (τ = 0), and whether
+        the noise goes together."""
+        super().__init__()
         self.config: Any = config
         self.shape = shape
         self.start = start
+        self.correlated = correlated
 
     @property
     def reads(self) -> tuple[str, ...]:
         """Fields at x̃ that the losses take; they come from one pass together with the denoiser."""
-        return ("flow", "diffusion")
+        return ("flow", "diffusion", "correlation") if self.correlated else ("flow", "diffusion")
+
+    @property
+    def weighs_gaps(self) -> bool:
+        """Whether the flow's loss weighs a pair by its gap Δt: the score must then be that of the states weighed alike."""
+        return True
 
     @abstractmethod
     def losses(self, fields: Fields, read: dict[str, Tensor], pair: Pair, noise: Noise) -> dict[str, Tensor]:
@@ -40,10 +50,18 @@ class StepLaw(ABC):
 
     @abstractmethod
     def log_prob(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Float[Tensor, " B"]:
-        """Log density of steps; `coefficients(state, condition)` gives drift and diffusion of the SDE that was learned."""
+        """Log density of steps; `coefficients(state, condition, rows)` gives those of the SDE that was learned."""
 
     def check_data(self, gaps: Tensor) -> None:
         """Refuse data that the law cannot be learned from; `gaps` are in reference steps."""
+
+    @property
+    def same_kernels(self) -> bool:
+        """Whether a training step is the same kernels for every batch: a CUDA graph can then repeat it."""
+        return True
+
+    def settle(self, gap: Gap, coefficients: Any) -> None:
+        """Fix what follows from what was learned so far; called at set points of a training."""
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
         """Refuse what cannot be drawn; times are in reference steps of `unit`."""
@@ -53,7 +71,11 @@ class StepLaw(ABC):
 
         def sde(x: Tensor, t: Tensor, *, correction: bool) -> Coefficients:
             signs = partial(noise.signs, step.index, self.shape, stream=1)
-            return fields.coefficients(step.state(x, t), condition(t), sampler, signs, correction=correction)
+            c = fields.coefficients(step.state(x, t), condition(t), sampler, signs, correction=correction)
+            if not isinstance(c.correlation, LowRankCorrelation):
+                return c
+            shared = noise.normal(step.index, (c.correlation.columns.shape[-1],), stream=2)
+            return replace(c, further=step.dt.reshape(-1, 1).sqrt() * shared)
 
         return SCHEMES[sampler.solver](sde, step.x, step.time, step.dt, step.dw)
 

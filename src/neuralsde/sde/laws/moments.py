@@ -6,12 +6,17 @@ are interpolated, the flow is a conditional mean as in the paper and only the di
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from neuralsde.models.sequence import Condition
+from neuralsde.nets.memo import Memo
 from neuralsde.sde.config import Law, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw
@@ -19,24 +24,70 @@ from neuralsde.sde.losses import flow_mse
 from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, Pair, slots_after
 from neuralsde.sde.propagation import propagate
-from neuralsde.solvers.gaussian import log_density
+from neuralsde.solvers.gaussian import cholesky, log_density
+from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.schemes import Coefficients
 
+LOWEST, HIGHEST = -8, 16  # powers of two of the reference step between which gaps are told apart
+TOLERANCE, MOST_STEPS, TRIED = 0.02, 32, 256  # of step doubling: difference in standard deviations, steps, gaps tried
+REACH = 1.0  # standard deviations of the data over which the SDE is made linear
 MAX_DIMENSIONS = 32  # features up to which the points and the covariance are affordable
 
 
 class MomentsStep(StepLaw):
     """N(m, P) after the gap."""
 
-    def __init__(self, config: Law, shape: tuple[int, ...], *, start: bool) -> None:
-        super().__init__(config, shape, start=start)
+    steps: Tensor
+
+    def __init__(self, config: Law, shape: tuple[int, ...], *, start: bool, correlated: bool = False) -> None:
+        super().__init__(config, shape, start=start, correlated=correlated)
         size = torch.Size(shape).numel()
         if size > MAX_DIMENSIONS:
             raise ValueError(f"The law `Moments` takes up to {MAX_DIMENSIONS} features. Got {size}. Use Euler().")
+        self.register_buffer("steps", torch.full((HIGHEST - LOWEST + 1,), self.config.steps))
+        self._equal: Memo[int | None] = Memo()
+
+    # How many steps a gap takes
+
+    def num_steps(self, gaps: Float[Tensor, "B ..."]) -> Int[Tensor, " B"] | int:
+        """One number where all gaps take equally many, else one per gap."""
+        equal = self._equal.get([self.steps], lambda: _only(self.steps.tolist()))
+        return self.steps[_class_of(gaps)] if equal is None else equal
+
+    @property
+    def same_kernels(self) -> bool:
+        return isinstance(self.num_steps(torch.ones(1)), int)
+
+    @torch.no_grad()
+    def settle(self, gap: Gap, coefficients: Any) -> None:
+        """As many steps per class of gaps as step doubling asks for; a class without data takes twice those of the one below."""
+        classes, least = _class_of(gap.dt), self.config.steps
+        found = self.steps.new_full(self.steps.shape, least)
+        for place in range(len(found)):
+            rows = (classes == place).nonzero()[:TRIED, 0]
+            if len(rows):
+                found[place] = self._settled(gap.rows(rows), coefficients)
+            elif place:
+                found[place] = min(2 * int(found[place - 1]), MOST_STEPS) if found[place - 1] > least else least
+        self.steps.copy_(found)
+
+    def _settled(self, gap: Gap, coefficients: Any) -> int:
+        num, (mean, cov) = self.config.steps, self._moments(gap, coefficients, None, self.config.steps)
+        while num < MOST_STEPS:
+            finer = self._moments(gap, coefficients, None, 2 * num)
+            if float(_difference(mean, cov, *finer).quantile(0.9)) < TOLERANCE:
+                break
+            num, (mean, cov) = 2 * num, finer
+        return num
 
     @property
     def reads(self) -> tuple[str, ...]:
         return () if self.start else ("flow",)
+
+    @property
+    def weighs_gaps(self) -> bool:
+        return not self.start
 
     def losses(self, fields: Fields, read: dict[str, Tensor], pair: Pair, noise: Noise) -> dict[str, Tensor]:
         if not self.start:
@@ -55,30 +106,88 @@ class MomentsStep(StepLaw):
         return -self.log_prob(gap, coefficients, measured) / entries
 
     def log_prob(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Float[Tensor, " B"]:
-        state, seen = gap.state, None if gap.mask is None else gap.mask.flatten(1)
+        seen = None if gap.mask is None else gap.mask.flatten(1)
+        first, step = gap.state[:, -1].flatten(1), gap.step.flatten(1)
+        mean, cov = self._moments(gap, coefficients, measured, self.num_steps(gap.dt))
+        if measured is not None:
+            cov = cov + torch.diag_embed(measured.variance.expand_as(step))
+        return log_density(step - (mean - first), cov, seen)
 
-        def at(x: Tensor, share: float) -> tuple[Tensor, Tensor]:
-            times, given = len(x) // len(state), gap.conditions(share)
-            before, past = (v.repeat_interleave(times, 0) for v in (state, share * gap.dt))
-            slots = slots_after(before, x.reshape(-1, *state.shape[2:]), past)
-            f, g = coefficients(slots, None if given is None else given.repeat_interleave(times, 0))
-            return f.flatten(1), g.flatten(1)
+    def _moments(
+        self, gap: Gap, coefficients: Any, measured: Measured | None, num_steps: Tensor | int
+    ) -> tuple[Tensor, Tensor]:
+        """Mean and covariance of the newest slot after the gap, flattened."""
+        state, dt = gap.state, gap.dt
 
-        first, dt, step = state[:, -1].flatten(1), gap.dt.reshape(-1, 1), gap.step.flatten(1)
-        if measured is None:
-            mean, cov = propagate(at, first, dt, self.config.steps)
-            return log_density(step - (mean - first), cov, seen)
-        shift, before = measured.law()
-        mean, cov = propagate(at, first + shift, dt, self.config.steps, before)
-        return log_density(step - (mean - first), cov + torch.diag_embed(measured.variance.expand_as(step)), seen)
+        def at(x: Tensor, share: float, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+            own, given = state[rows], gap.conditions(share)
+            times = len(x) // len(own)
+            before, past = (v.repeat_interleave(times, 0) for v in (own, share * dt[rows]))
+            slots = slots_after(before, x.reshape(-1, *own.shape[2:]), past)
+            c = coefficients(slots, None if given is None else given[rows].repeat_interleave(times, 0), rows)
+            g = c.diffusion.flatten(1)
+            return c.drift.flatten(1), g.square() if c.correlation is None else c.correlation.covariance(g)
+
+        shift, before = (0.0, None) if measured is None else measured.law()
+        return propagate(at, state[:, -1].flatten(1) + shift, dt.reshape(-1, 1), num_steps, before, REACH)
+
+    def advance(self, fields: Fields, step: Step, condition: Condition, noise: Noise, sampler: Sampler) -> Tensor:
+        """A draw from N(m, P); other solvers, and flows without noise, take small steps of the same SDE."""
+        if sampler.solver != "law":
+            return super().advance(fields, step, condition, noise, sampler)
+        if sampler.diffusion == 0:
+            return super().advance(fields, step, condition, noise, replace(sampler, solver="heun"))
+        before, calls = Counter(fields.passes), 0
+
+        def sde(slots: Tensor, given: Tensor | None, rows: Tensor | slice) -> Coefficients:
+            nonlocal calls
+            calls += 1
+
+            def signs() -> Tensor:  # one probe for all points of a path
+                own = noise.signs(step.index, self.shape, stream=1)[rows]
+                return own.repeat_interleave(len(slots) // len(own), 0)
+
+            return fields.coefficients(slots, given, sampler, signs, correction=False)
+
+        def conditions(share: float) -> Tensor | None:
+            return condition(step.time + share * step.dt.reshape(step.time.shape))
+
+        dt = step.dt.clamp(min=1e-9)  # paths that wait take no step
+        num_steps = self.num_steps(dt)
+        gap = Gap(step.state(step.x, step.time), step.x, dt, conditions, None)
+        mean, cov = self._moments(gap, sde, None, num_steps)
+        most, d = num_steps if isinstance(num_steps, int) else int(num_steps.max()), mean.shape[1]
+        for name, passes in fields.passes.items():  # each point that is read for a path is a pass
+            fields.passes[name] = before[name] + (passes - before[name]) // calls * (1 + 2 * d + (most - 1) * 4 * d)
+        z = step.z.flatten(1)
+        return (mean + (cholesky(cov) @ z[..., None])[..., 0]).reshape(step.x.shape)
+
+
+def _class_of(gaps: Tensor) -> Tensor:
+    """The class (B,) of gaps in reference steps: up to each power of two."""
+    return torch.log2(gaps.flatten()).ceil().long().clamp(LOWEST, HIGHEST) - LOWEST
+
+
+def _only(numbers: list[int]) -> int | None:
+    """The number that all of them are."""
+    return numbers[0] if len(set(numbers)) == 1 else None
+
+
+def _difference(mean: Tensor, cov: Tensor, finer_mean: Tensor, finer_cov: Tensor) -> Tensor:
+    """How far two Gaussians are apart, by their means in standard deviations or the ratio of these; NaN is far."""
+    spread, finer = (torch.diagonal(c, dim1=1, dim2=2).clamp(min=1e-30).sqrt() for c in (cov, finer_cov))
+    apart = torch.maximum((mean - finer_mean).abs() / finer, (spread / finer - 1).abs()).amax(1)
+    return apart.nan_to_num(math.inf)
 
 
 def together(fields: Fields) -> Any:
     """Drift and diffusion while they are learned together."""
 
-    def at(state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
-        read = fields.read(state, condition, "flow", "diffusion")
-        return read["flow"], torch.exp(read["diffusion"])
+    further = fields.config.covariance.further
+
+    def at(state: Tensor, condition: Tensor | None, rows: Tensor | slice) -> Coefficients:
+        read = fields.read(state, condition, "flow", "diffusion", *further)
+        return Coefficients(read["flow"], torch.exp(read["diffusion"]), correlation=fields.correlation(read))
 
     return at
 
@@ -86,10 +195,10 @@ def together(fields: Fields) -> Any:
 def partly(fields: Fields) -> Any:
     """The diffusion while it is learned, and the drift of the flow as it is, without g∂g: ripples of g would grow."""
 
-    def at(state: Tensor, condition: Tensor | None) -> tuple[Tensor, Tensor]:
-        g = torch.exp(fields.log_diffusion(state, condition))
+    def at(state: Tensor, condition: Tensor | None, rows: Tensor | slice) -> Coefficients:
+        read = fields.read(state, condition, "diffusion", *fields.config.covariance.further)
         with torch.no_grad():
             known = fields.evaluated.coefficients(state, condition, Sampler(correction="off"), None, correction=False)
-        return known.drift, g
+        return Coefficients(known.drift, torch.exp(read["diffusion"]), correlation=fields.correlation(read))
 
     return at

@@ -22,17 +22,10 @@ from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.euler import EulerStep
 from neuralsde.sde.laws.law import residual
 from neuralsde.sde.losses import diffusion_nll, flow_loss, refiner_mse
-from neuralsde.sde.pairs import Pair
+from neuralsde.sde.pairs import Pair, of_another_length
 from neuralsde.solvers.grid import steps_in
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
-
-LENGTH_TOLERANCE = 0.1  # how far a step may be off the learned length, as a share of it
-
-
-def of_another_length(steps: Tensor) -> Tensor:
-    """Which steps, in units of the learned one, a refiner does not know."""
-    return (steps - 1).abs() > LENGTH_TOLERANCE
 
 
 def refiner(fields: Fields, state: Tensor, condition: Tensor | None, proposed: Tensor) -> Tensor:
@@ -64,7 +57,7 @@ class RefinedStep(EulerStep):
             return
         steps = gaps / steps_in(gaps, max_step)
         off = steps[(gaps > 0) & of_another_length(steps)]
-        if len(off) or sampler.solver != "euler":
+        if len(off) or sampler.solver not in ("law", "euler_maruyama"):
             took = f"steps of {float(off[0]) * unit:g}" if len(off) else f"{sampler.solver=}"
             remedy = "Draw at times that far apart, or pass Sampler(refine=False)."
             raise ValueError(f"The refiner knows Euler's steps of {unit:g}. Got {took}. {remedy}")

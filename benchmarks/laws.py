@@ -1,0 +1,261 @@
+"""Whether the law of a step is right off the beaten path: wide, uneven and state-dependent gaps, correlated noise.
+
+    python benchmarks/laws.py --output results/laws.json              every case, seeds 0 to 2
+    python benchmarks/laws.py --only correlated --seeds 0             some of them, printed
+
+Each case simulates an SDE exactly or in fine steps, trains a small net with settings that are written here, and compares
+the learned fields and draws with the truth. Errors of fields are RMS over states of the data, relative to the RMS of the
+truth. Settings are not tuned per case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import neuralsde as nsde
+from neuralsde.training.run_folder import provenance, write_results
+
+NET = nsde.MLPConfig(width=32, depth=2)
+LIKELIHOOD = {"noise": 0.0, "denoiser": None}
+BALANCED = {"tau": "uniform", "noise": 0.05, "denoiser": nsde.Denoiser(antithetic=True)}
+STEPS, BATCH, RATE = 1_500, 2_048, 3e-3
+NUM_DRAWS = 20_000
+
+Paths = tuple[np.ndarray, np.ndarray]
+"""States (N, T, d) and times (N, T)."""
+
+
+def trained(paths: Paths, seed: int, **settings: Any) -> nsde.NeuralSDE:
+    """A model of the paths."""
+    data = nsde.Trajectories.from_arrays(list(paths[0]), list(paths[1]))
+    model = nsde.NeuralSDE.for_data(data, net=NET, seed=seed, **settings)
+    config = nsde.TrainConfig(steps=STEPS, batch_size=BATCH, lr=RATE, seed=seed, ema=0.99)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nsde.fit(model, data, config=config, options=nsde.RunOptions(progress=False))
+    return model
+
+
+def states_of(paths: Paths, num: int = 4_000) -> torch.Tensor:
+    """States of the data, evenly spread."""
+    flat = paths[0].reshape(-1, paths[0].shape[-1])
+    return torch.from_numpy(flat[:: max(1, len(flat) // num)]).float()
+
+
+def relative(error: torch.Tensor, truth: torch.Tensor) -> float:
+    """RMS of an error over that of the truth."""
+    return float(error.square().mean().sqrt() / truth.square().mean().sqrt())
+
+
+def inside(draws: torch.Tensor, truth: torch.Tensor) -> float:
+    """Share of true values (B,) within the 80 % band of the draws (B, N)."""
+    low, high = draws.quantile(0.1, dim=1), draws.quantile(0.9, dim=1)
+    return float(((truth > low) & (truth < high)).float().mean())
+
+
+# Data
+
+
+def ornstein_uhlenbeck(gaps: np.ndarray, rng: np.random.Generator, root: np.ndarray | None = None) -> Paths:
+    """Rate 1 and stationary covariance root root' (one dimension of variance 1), exactly, over gaps (N, T)."""
+    root = np.eye(1) if root is None else root
+    num, d = len(gaps), len(root)
+    x = np.zeros((num, gaps.shape[1] + 1, d))
+    x[:, 0] = rng.normal(size=(num, d)) @ root.T
+    for k in range(gaps.shape[1]):
+        decay = np.exp(-gaps[:, k : k + 1])
+        x[:, k + 1] = decay * x[:, k] + np.sqrt(1 - decay**2) * (rng.normal(size=(num, d)) @ root.T)
+    return x, np.concatenate([np.zeros((num, 1)), gaps.cumsum(1)], axis=1)
+
+
+def simulated(drift: Callable[..., Any], g: float, x: np.ndarray, gaps: np.ndarray, rng: np.random.Generator) -> Paths:
+    """By Euler's steps of at most 0.01, over gaps (N, T)."""
+    out = [x]
+    for k in range(gaps.shape[1]):
+        num = max(1, math.ceil(gaps[:, k].max() / 0.01))
+        h = gaps[:, k : k + 1] / num
+        for _ in range(num):
+            x = x + drift(x) * h + g * np.sqrt(h) * rng.normal(size=x.shape)
+        out.append(x)
+    return np.stack(out, axis=1), np.concatenate([np.zeros((len(x), 1)), gaps.cumsum(1)], axis=1)
+
+
+def wide(shape: tuple[int, int], rng: np.random.Generator, low: float, ratio: float) -> np.ndarray:
+    """Gaps spread evenly in their logarithm over this ratio."""
+    return low * ratio ** rng.random(shape)
+
+
+# Cases: each returns what it measured
+
+
+def moments_of_a_gap(seed: int, gap: float) -> dict[str, float]:
+    """Moments over even gaps: fields, one draw over a gap, and the 80 % band of new steps."""
+    rng = np.random.default_rng(seed)
+    paths = ornstein_uhlenbeck(np.full((400, 200), gap), rng)
+    model = trained(paths, seed, law=nsde.Moments(), **LIKELIHOOD)
+    x = states_of(paths)
+    f, g = model.fields(x)
+    draws = model.sample(torch.ones(NUM_DRAWS, 1), [0.0, gap], rng=seed)[:, 0, 1, 0]
+    fresh = ornstein_uhlenbeck(np.full((2_000, 1), gap), rng)[0]
+    futures = model.sample(torch.from_numpy(fresh[:, 0]).float(), [0.0, gap], num_paths=500, rng=seed + 1)[:, :, 1, 0]
+    return {
+        "drift_error": relative(f + x, x),
+        "diffusion_error": relative(g - math.sqrt(2), torch.full_like(g, math.sqrt(2))),
+        "mean_after_gap": float(draws.mean()),
+        "true_mean": math.exp(-gap),
+        "std_after_gap": float(draws.std()),
+        "true_std": math.sqrt(1 - math.exp(-2 * gap)),
+        "inside_80": inside(futures, torch.from_numpy(fresh[:, 1, 0]).float()),
+    }
+
+
+def some_wide_gaps(seed: int) -> dict[str, float]:
+    """One gap in ten is 2 to 6 relaxation times long."""
+    rng = np.random.default_rng(seed)
+    shape = (400, 200)
+    paths = ornstein_uhlenbeck(np.where(rng.random(shape) < 0.9, 0.3, rng.uniform(2, 6, shape)), rng)
+    model = trained(paths, seed, law=nsde.Moments(), **LIKELIHOOD)
+    x = states_of(paths)
+    f, g = model.fields(x)
+    return {"drift_error": relative(f + x, x), "diffusion_error": relative(g - math.sqrt(2), g * 0 + math.sqrt(2))}
+
+
+def gaps_over_a_factor_100(seed: int) -> dict[str, float]:
+    """Ornstein-Uhlenbeck, gaps from 0.05 to 5."""
+    rng = np.random.default_rng(seed)
+    paths = ornstein_uhlenbeck(wide((400, 200), rng, 0.05, 100), rng)
+    model = trained(paths, seed, law=nsde.Moments(), **LIKELIHOOD)
+    x = states_of(paths)
+    f, g = model.fields(x)
+    return {"drift_error": relative(f + x, x), "diffusion_error": relative(g - math.sqrt(2), g * 0 + math.sqrt(2))}
+
+
+def gaps_that_depend_on_the_state(seed: int) -> dict[str, float]:
+    """Gaps of 0.02 where |x| < 0.7, else 0.1; interpolated states. Errors away from the jump of the gaps."""
+    rng = np.random.default_rng(seed)
+    x, t = [rng.normal(size=400)], [np.zeros(400)]
+    for _ in range(500):
+        gap = np.where(np.abs(x[-1]) < 0.7, 0.02, 0.1)
+        decay = np.exp(-gap)
+        x.append(decay * x[-1] + np.sqrt(1 - decay**2) * rng.normal(size=400))
+        t.append(t[-1] + gap)
+    paths = np.stack(x, 1)[..., None], np.stack(t, 1)
+    model = trained(paths, seed, **BALANCED)
+    grid = states_of(paths)
+    grid = grid[(grid[:, 0].abs() - 0.7).abs() > 0.2]
+    f, _ = model.fields(grid)
+    slope = float((f * grid).sum() / grid.square().sum())
+    return {"drift_error": relative(f + grid, grid), "slope": slope}
+
+
+CORRELATED: dict[str, dict[str, Any]] = {
+    "start": {"covariance": nsde.Full()},
+    "start, low rank": {"covariance": nsde.LowRank(rank=1)},
+    "start, diagonal": {},
+    "moments": {"law": nsde.Moments(), "covariance": nsde.Full(), **LIKELIHOOD},
+    "moments, diagonal": {"law": nsde.Moments(), **LIKELIHOOD},
+    "uniform": {"covariance": nsde.Full(), **BALANCED},
+    "uniform, diagonal": BALANCED,
+}
+
+
+def correlated_noise(seed: int, kind: str) -> dict[str, float]:
+    """Two dimensions, drift -x, noise correlated 0.9: fields, and bands of sums and differences after one time unit."""
+    rng = np.random.default_rng(seed)
+    root = np.linalg.cholesky(np.array([[1.0, 0.9], [0.9, 1.0]]))
+    paths = ornstein_uhlenbeck(np.full((400, 200), 0.05), rng, root)
+    model = trained(paths, seed, **CORRELATED[kind])
+    x = states_of(paths)
+    f, _ = model.fields(x)
+    sigma = model.noise_covariance(x).mean(0)
+    fresh = ornstein_uhlenbeck(np.full((2_000, 20), 0.05), rng, root)[0]
+    times = 0.05 * np.arange(21)
+    ends = model.sample(torch.from_numpy(fresh[:, 0]).float(), times, num_paths=200, rng=seed)[:, :, -1]
+    truth = torch.from_numpy(fresh[:, -1]).float()
+    return {
+        "drift_error": relative(f + x, x),
+        "noise_correlation": float(sigma[0, 1] / (sigma[0, 0] * sigma[1, 1]).sqrt()),
+        "inside_80_sum": inside(ends.sum(-1), truth.sum(-1)),
+        "inside_80_difference": inside(ends[..., 0] - ends[..., 1], truth[:, 0] - truth[:, 1]),
+    }
+
+
+def ten_dimensions(seed: int) -> dict[str, float]:
+    """A random covariance in ten dimensions: Frobenius error of Σ."""
+    rng = np.random.default_rng(seed)
+    mixing = rng.normal(size=(10, 10)) + 0.5 * np.eye(10)
+    cov = mixing @ mixing.T / 10
+    paths = ornstein_uhlenbeck(np.full((400, 200), 0.05), rng, np.linalg.cholesky(cov))
+    model = trained(paths, seed, covariance=nsde.Full())
+    sigma = model.noise_covariance(states_of(paths, 500)).mean(0)
+    truth = torch.from_numpy(cov).float() * (1 - math.exp(-0.1)) / 0.05  # of Euler's step, which it learns
+    return {"frobenius_error": float((sigma - truth).norm() / truth.norm())}
+
+
+CASES: dict[str, Callable[[int], dict[str, float]]] = {
+    "moments, gap 0.5": lambda seed: moments_of_a_gap(seed, 0.5),
+    "moments, gap 1": lambda seed: moments_of_a_gap(seed, 1.0),
+    "some wide gaps": some_wide_gaps,
+    "gaps over a factor 100": gaps_over_a_factor_100,
+    "gaps that depend on the state": gaps_that_depend_on_the_state,
+    **{f"correlated noise, {k}": (lambda seed, k=k: correlated_noise(seed, k)) for k in CORRELATED},
+    "correlated noise, 10 dimensions": ten_dimensions,
+}
+
+
+def run(name: str, seed: int) -> tuple[str, int, dict[str, float]]:
+    """One case with one seed."""
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    found = CASES[name](seed)
+    return name, seed, found | {"seconds": round(time.perf_counter() - began, 1)}
+
+
+def summary(rows: list[dict[str, float]]) -> dict[str, list[float]]:
+    """Mean and standard error over training seeds."""
+    out = {}
+    for key in rows[0]:
+        values = np.array([row[key] for row in rows])
+        error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+        out[key] = [round(float(values.mean()), 5), round(float(error), 5)]
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, help="file of the results")
+    parser.add_argument("--only", default="", help="only cases whose name contains this")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--processes", type=int, default=2)
+    args = parser.parse_args()
+    jobs = [(name, seed) for name in CASES if args.only in name for seed in args.seeds]
+    found: dict[str, dict[int, dict[str, float]]] = {name: {} for name, _ in jobs}
+    with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
+        for job in as_completed([pool.submit(run, *job) for job in jobs]):
+            name, seed, values = job.result()
+            found[name][seed] = values
+            print(json.dumps({"case": name, "seed": seed, **values}), flush=True)
+    if args.output:
+        config = {"net": [NET.width, NET.depth], "steps": STEPS, "batch_size": BATCH, "lr": RATE}
+        rows = {
+            name: {"seeds": rows, "mean_and_error": summary([rows[s] for s in sorted(rows)])}
+            for name, rows in found.items()
+        }
+        command = "python benchmarks/laws.py --output results/laws.json"
+        write_results(args.output, {"command": command, "config": config, **provenance(), "cases": rows})
+
+
+if __name__ == "__main__":
+    main()
