@@ -4,8 +4,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
-import shape_checks
 import torch
+
+import shape_checks
 
 torch.set_num_threads(1)
 shape_checks.install()
