@@ -241,11 +241,11 @@ class NeuralSDE(SequenceModel):
     def fields(self, x: Any, *, context: Any = None, sampler: Drawing = None) -> tuple[Tensor, Tensor]:
         """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units and at time 0."""
         x, _, context = self._check_inputs(x, [0.0, 1.0], context)
-        sampler = self.own_sampler(sampler)
-        self.check_sampler(sampler, torch.zeros(1))
+        how: Sampler = self.own_sampler(sampler)
+        self.check_sampler(how, torch.zeros(1))
         state, condition = self.scale.states(x), self._condition(context, torch.zeros(len(x), device=x.device))
         fields = evaluated(self)._fields()
-        c = fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
+        c = fields.coefficients(state, condition, how, self._fixed_signs(state), correction=False)
         return c.drift * self.scale.std / self.scale.step, c.diffusion * self.scale.std / self.scale.step**0.5
 
     # Measurement noise
