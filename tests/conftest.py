@@ -4,9 +4,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
-import torch
-
 import shape_checks
+import torch
 
 torch.set_num_threads(1)
 shape_checks.install()
