@@ -120,6 +120,7 @@ def test_every_public_function_has_a_door():
     [
         (lambda: nsde.Moments(steps="2"), "`steps` must be a whole number, at least 1. Got '2'"),
         (lambda: nsde.TrainConfig(lr=math.nan), "`lr` must be positive and finite. Got lr=nan"),
+        (lambda: nsde.TrainConfig(seed=10**30), "`seed` must be less than 2.32 in size"),
         (lambda: nsde.TrainConfig(weight_decay=math.nan), "`weight_decay` must be finite"),
         (lambda: nsde.Sampler(pull=math.inf), "`pull` must be finite"),
         (lambda: nsde.NeuralSDEConfig(sampler="heun"), "`sampler` must be a Sampler. Got 'heun'"),

@@ -292,12 +292,12 @@ class NeuralSDE(SequenceModel):
         in raw units the noise is correlated.
         """
         x, _, context = self._check_inputs(x, [0.0, 1.0], context)
-        own: Any = self.own_sampler(sampler)
-        self.check_sampler(own, torch.zeros(1))
+        how: Sampler = self.own_sampler(sampler)
+        self.check_sampler(how, torch.zeros(1))
         times = torch.full((len(x),), time / self.scale.step, device=x.device)
         state, condition = self.scale.states(x), self._condition(context, times)
         fields = evaluated(self)._fields()
-        c = fields.coefficients(state, condition, own, self._fixed_signs(state), correction=False)
+        c = fields.coefficients(state, condition, how, self._fixed_signs(state), correction=False)
         return self.scale.fields(x[:, -1], c.drift, c.diffusion, c.correlation)
 
     @door

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from neuralsde.doors import Count, Positive, Share, check_fields
+from neuralsde.doors import Count, Positive, Range, Share, check_fields
 from neuralsde.records import check
+
+SmallSeed = Annotated[int, Range("less than 2^32 in size", lambda v: abs(v) < 2**32)]
+"""Of a training: with the number of a step it makes a seed of torch, which has 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,7 @@ class TrainConfig:
     """Decoupled weight decay."""
     ema: Share = 0.995
     """Decay of the moving average of the weights that is kept as the result; 0 keeps the last weights."""
-    seed: int = 0
+    seed: SmallSeed = 0
     """Seed of the data order and the injected noise (of the initial weights too, in a recipe)."""
     context_noise: float = 0.0
     """Noise added to the context while training, in units of its scale: against sensors noisier than those of the data."""
