@@ -28,10 +28,10 @@ import numpy as np
 import torch
 
 import neuralsde as nsde
+from neuralsde.core.processes import worker_pool
+from neuralsde.core.records import to_dict
 from neuralsde.experiments.compare import summarise
 from neuralsde.nets.config import HistoryConfig, MLPConfig, NetConfig
-from neuralsde.processes import worker_pool
-from neuralsde.records import to_dict
 from neuralsde.training.run_folder import provenance, write_results
 
 DAMPING, MEASUREMENT, DT, LENGTH = 0.1, 0.1, 0.2, 100

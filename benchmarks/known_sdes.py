@@ -34,11 +34,11 @@ from peers.contenders import LEARNING_RATES, METHODS, Shape, matched
 from peers.report import table as table  # for the documentation
 from torch import Tensor
 
+from neuralsde.core.processes import worker_pool
 from neuralsde.experiments.config import KnownSDEConfig
 from neuralsde.experiments.tasks import known_sdes
 from neuralsde.metrics.forecast import energy_distance
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.processes import worker_pool
 from neuralsde.solvers.integrate import Diverged
 from neuralsde.training.run_folder import provenance, write_results
 

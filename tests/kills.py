@@ -170,7 +170,7 @@ def start(kind: str, folder: Path) -> int:
 
 
 def _work(kind: str, folder: Path) -> int:
-    from neuralsde.processes import Interrupted, terminable
+    from neuralsde.core.processes import Interrupted, terminable
 
     try:
         with terminable():

@@ -74,10 +74,10 @@ def settings_of(case):
     """The settings of a model, as this tree reads what the first release wrote."""
     from importlib import import_module
 
-    from neuralsde.formats import current
+    from neuralsde.core.formats import current
+    from neuralsde.core.records import from_dict
     from neuralsde.models.config import ModelConfig
     from neuralsde.models.saving import SETTINGS
-    from neuralsde.records import from_dict
 
     for module in SETTINGS:
         import_module(module)

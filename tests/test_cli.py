@@ -17,12 +17,12 @@ from safetensors.torch import load_file
 from neuralsde import __version__
 from neuralsde.cli import main
 from neuralsde.cli.commands import COMMANDS
+from neuralsde.core.records import load_yaml
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.demos.branching import METHODS
 from neuralsde.experiments.recipes import branching as branching_recipes
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES
 from neuralsde.nets.config import MLPConfig
-from neuralsde.records import load_yaml
 
 ENV = os.environ | {"OMP_NUM_THREADS": "1"}
 TINY = [

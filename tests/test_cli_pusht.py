@@ -13,6 +13,7 @@ import torch
 pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
 
 
+from neuralsde.core.records import save_yaml
 from neuralsde.experiments import compare, result_tables
 from neuralsde.experiments.config import ROBUSTNESS, Variant
 from neuralsde.experiments.demos import pusht as demo
@@ -26,7 +27,6 @@ from neuralsde.metrics.imitation import summary
 from neuralsde.models.build import build
 from neuralsde.nets.config import EncodedConfig
 from neuralsde.policy.controller import SDEPolicy
-from neuralsde.records import save_yaml
 from neuralsde.training.config import TrainConfig
 from test_cli import call, fails
 

@@ -6,6 +6,7 @@ import torch
 
 pytest.importorskip("pymunk", reason="needs pymunk: pip install 'neuralsde[video]'")
 
+from neuralsde.core.records import from_dict, to_dict
 from neuralsde.experiments.collisions import camera, physics, render
 from neuralsde.experiments.collisions.clips import clips, film, split_clips
 from neuralsde.experiments.collisions.config import CollisionsConfig
@@ -20,7 +21,6 @@ from neuralsde.experiments.collisions.physics import (
     simulate,
 )
 from neuralsde.experiments.collisions.render import Renderer
-from neuralsde.records import from_dict, to_dict
 
 SPHERE, CUBE, CYLINDER = range(3)
 GRAY, RED, BLUE = range(3)

@@ -4,12 +4,12 @@ import pytest
 import yaml
 
 from neuralsde.baselines.config import DDIMConfig, Generation, RectifiedFlowConfig
+from neuralsde.core.formats import current
+from neuralsde.core.records import each_with_settings, from_dict, load_yaml, save_yaml, to_dict, with_settings
 from neuralsde.experiments.config import BranchingConfig, Experiment
 from neuralsde.experiments.recipes.branching import comparison
 from neuralsde.experiments.recipes.registry import RECIPES
-from neuralsde.formats import current
 from neuralsde.nets.config import MLPConfig
-from neuralsde.records import each_with_settings, from_dict, load_yaml, save_yaml, to_dict, with_settings
 from neuralsde.sde.config import Denoiser, Deterministic, Euler, Moments, NeuralSDEConfig, Sampler
 from neuralsde.training.config import RunOptions, TrainConfig
 

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from neuralsde.core.records import RunError
 from neuralsde.data import download
 from neuralsde.data.download import SOURCES, Source, fetch
 from neuralsde.data.robots.read import read_demonstrations
-from neuralsde.records import RunError
 from test_cli import call
 from test_imitation_data import pusht as pusht_arrays
 from test_imitation_data import refused, write_zarr, zip_of

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import neuralsde as nsde
+from neuralsde.core.records import Choice
 from neuralsde.experiments.config import Experiment, KnownSDEConfig
 from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.experiments.run import load_run, plot_run, run, score_run
 from neuralsde.experiments.task import Task, TaskConfig, task_for
-from neuralsde.records import Choice
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "extending.md"
 MOST_LINES = 90

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import neuralsde as nsde
+from neuralsde.core.doors import Count, Range, Seed, check_fields, door
 from neuralsde.data.arrays import as_array, as_tensor
-from neuralsde.doors import Count, Range, Seed, check_fields, door
 from neuralsde.solvers.grid import MAX_STEPS, Grid
 from neuralsde.solvers.integrate import Diverged
 

@@ -22,14 +22,14 @@ from safetensors.torch import save
 
 import neuralsde as nsde
 from neuralsde import fit
+from neuralsde.core.files import alone, replacing
+from neuralsde.core.records import RunError, load_yaml, save_yaml, to_dict
 from neuralsde.data.tables.series import Series
 from neuralsde.experiments.compare import compare
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import RECIPES
 from neuralsde.experiments.run import run
-from neuralsde.files import alone, replacing
 from neuralsde.policy.controller import SDEPolicy
-from neuralsde.records import RunError, load_yaml, save_yaml, to_dict
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import Interrupted
 from neuralsde.training.run_folder import open_run

@@ -50,7 +50,7 @@ def wait(*_):
     time.sleep(300)
 """
 PARENTS = {
-    "pool": "from neuralsde.processes import worker_pool\n    with worker_pool(2) as pool: list(pool.map(wait, [1, 2]))",
+    "pool": "from neuralsde.core.processes import worker_pool\n    with worker_pool(2) as pool: list(pool.map(wait, [1, 2]))",
     "roll-out": "from neuralsde.experiments.pusht.rollout import roll_out\n"
     "    roll_out(wait, range(40), observe_kind='pose', num_workers=2)",
     "decoder": "from neuralsde.data.videos.folders import folder_clips\n"
@@ -127,7 +127,7 @@ def test_sigterm_ends_a_training_with_its_farewell(tmp_path):
 
 
 def test_a_pool_that_is_left_by_an_error_does_not_wait():
-    from neuralsde.processes import worker_pool
+    from neuralsde.core.processes import worker_pool
 
     began = time.monotonic()
     with pytest.raises(ZeroDivisionError), worker_pool(1) as pool:

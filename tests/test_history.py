@@ -14,14 +14,14 @@ from toy_models import fields_of
 import neuralsde as nsde
 from neuralsde import NeuralSDE, Sampler, Trajectories
 from neuralsde.baselines.config import DDIMConfig, DiffusionSteps, GaussianConfig, Generation, RectifiedFlowConfig
+from neuralsde.core.formats import current
+from neuralsde.core.records import from_dict, load_yaml, save_yaml, to_dict
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import RECIPES
-from neuralsde.formats import current
 from neuralsde.models.build import build
 from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import HistoryConfig, MLPConfig
 from neuralsde.nets.history import HistoryMLP
-from neuralsde.records import from_dict, load_yaml, save_yaml, to_dict
 from neuralsde.sde.config import Denoiser, NeuralSDEConfig
 from neuralsde.solvers.noise import Noise
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from neuralsde.core.formats import current
+from neuralsde.core.records import from_dict
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import branching as recipes
 from neuralsde.experiments.recipes import known_sdes as known_recipes
-from neuralsde.formats import current
-from neuralsde.records import from_dict
 
 ROOT = Path(__file__).parent.parent
 

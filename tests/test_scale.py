@@ -13,11 +13,11 @@ from toy_models import Field
 import neuralsde as nsde
 from neuralsde import Trajectories, fit
 from neuralsde.baselines.config import DDIMConfig, GaussianConfig, PFIConfig, RectifiedFlowConfig
+from neuralsde.core.records import from_dict, to_dict
 from neuralsde.data.transition import Transition
 from neuralsde.models.build import build
 from neuralsde.models.scale import Scale
 from neuralsde.nets.config import MLPConfig
-from neuralsde.records import from_dict, to_dict
 from neuralsde.sde.config import Deterministic, Euler, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.solvers.noise import Noise

@@ -7,10 +7,10 @@ from importlib import import_module
 
 import pytest
 
+from neuralsde.core.formats import CUT, DROPPED, current
+from neuralsde.core.records import Choice
 from neuralsde.experiments.config import Experiment
-from neuralsde.formats import CUT, DROPPED, current
 from neuralsde.models.saving import SETTINGS
-from neuralsde.records import Choice
 
 MOST = 154  # 150; issue 21: `transform`, `components` of Mixture, `covariance`, `rank` of LowRank
 

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from neuralsde import NeuralSDE, Trajectories, fit, load
+from neuralsde.core.processes import Interrupted
 from neuralsde.nets.config import MLPConfig
-from neuralsde.processes import Interrupted
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.checkpoints import CheckpointError, Checkpoints
 from neuralsde.training.config import TrainConfig

@@ -7,16 +7,16 @@ from typing import get_args
 
 import pytest
 
+from neuralsde.core.formats import current
+from neuralsde.core.records import from_dict
 from neuralsde.experiments import result_tables
 from neuralsde.experiments.compare import summarise
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import video as recipes
 from neuralsde.experiments.recipes.registry import COMPARISONS
 from neuralsde.experiments.result_tables import TABLES
-from neuralsde.formats import current
 from neuralsde.metrics.power_law import fit_power_law
 from neuralsde.plots import paths as plots
-from neuralsde.records import from_dict
 
 ROOT = Path(__file__).parent.parent
 VIDEO = ("video-collisions", "video-collisions-128", "video-scaling", "video-people")

@@ -23,13 +23,13 @@ pytest.importorskip("h5py", reason="h5py is not installed")
 
 from video_files import lossless, pictures, read_videos, write_film
 
+from neuralsde.core.records import RunError
 from neuralsde.data.download import Source
 from neuralsde.data.videos import clevrer, jobs, kth, sharding, weizmann, workers
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.data.videos.folders import folder_clips
 from neuralsde.data.videos.sharding import write_shards
 from neuralsde.data.videos.shards import VideoShards
-from neuralsde.records import RunError
 from test_cli import call
 from test_video_data import bad_files, write_kth, write_river
 

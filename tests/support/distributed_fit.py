@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from neuralsde import NeuralSDE, Trajectories, fit
+from neuralsde.core.records import RunError
 from neuralsde.nets.config import MLPConfig
-from neuralsde.records import RunError
 
 
 def problem(dropout=0.0, **settings):

@@ -36,8 +36,8 @@ from hypothesis.extra.numpy import arrays as st_arrays
 
 import neuralsde as nsde
 from neuralsde import cli
+from neuralsde.core.records import RunError
 from neuralsde.metrics import forecast
-from neuralsde.records import RunError
 
 SECONDS, BYTES = 10, 2 * 2**30
 CLEAN = (ValueError, TypeError, OSError, RunError)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from neuralsde.core.records import check
 from neuralsde.models.config import BackboneModelConfig, ModelConfig, Normalise, Sampling
 from neuralsde.nets.config import GPTConfig, LSTMConfig, MLPConfig
-from neuralsde.records import check
 
 NOISE_LEVELS = 100  # of diffusion models, in training
 

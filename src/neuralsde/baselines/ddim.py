@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from neuralsde.baselines.config import NOISE_LEVELS, DDIMConfig, DiffusionSteps
 from neuralsde.baselines.next_state import Fresh, Net, NextStateModel
-from neuralsde.extras import need
+from neuralsde.core.extras import need
 from neuralsde.models.scale import Scale
 from neuralsde.solvers.noise import Noise
 

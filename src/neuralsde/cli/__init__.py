@@ -54,8 +54,8 @@ def _run(words: list[str]) -> None:
         print(f"neuralsde {__version__}")
         return
     from neuralsde.cli.commands import dispatch
-    from neuralsde.processes import terminable
-    from neuralsde.records import RunError
+    from neuralsde.core.processes import terminable
+    from neuralsde.core.records import RunError
 
     try:
         with terminable():

@@ -17,9 +17,9 @@ from neuralsde.cli.fit import Fit
 from neuralsde.cli.forecast import Forecast, refuse_videos
 from neuralsde.cli.options import PARTS, flags_of, in_flags, refuse, short_help
 from neuralsde.cli.sample import Sample
+from neuralsde.core.records import RunError, check, load_yaml, to_dict
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES, summaries
-from neuralsde.records import RunError, check, load_yaml, to_dict
 from neuralsde.training.config import RunOptions
 
 

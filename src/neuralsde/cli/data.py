@@ -11,7 +11,7 @@ import tyro
 from tyro.conf import Positional
 
 from neuralsde.cli.options import flags_of
-from neuralsde.records import check
+from neuralsde.core.records import check
 from neuralsde.video.config import Decoding
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class Data:
         _write_videos(self.task, self.source, self.output or Path("data") / self.task, self.videos)
 
     def _pusht(self, output: Path) -> None:
+        from neuralsde.core.extras import need
+        from neuralsde.core.files import writable_folder
         from neuralsde.data.download import SOURCES, fetch
-        from neuralsde.extras import need
-        from neuralsde.files import writable_folder
 
         flags = flags_of(self.videos)
         check(not flags, f"{', '.join(flags)} is for videos, not for pusht.")
@@ -133,7 +133,7 @@ def _write(data: Demonstrations, file: Path) -> None:
     """All or nothing: another process never sees half a file."""
     import numpy as np
 
-    from neuralsde.files import replacing
+    from neuralsde.core.files import replacing
 
     arrays = {"action": data.actions, **data.observations, "episode_ends": data.lengths.cumsum()}
     if not np.array_equal(data.times, np.concatenate([np.arange(n) for n in data.lengths])):
@@ -158,11 +158,11 @@ def _describe(data: Demonstrations) -> list[str]:
 
 
 def _write_videos(task: str, source: Path | None, output: Path, options: VideoOptions) -> None:
+    from neuralsde.core.files import writable_folder
     from neuralsde.data.videos.decode import FrameSettings
     from neuralsde.data.videos.folders import folder_clips
     from neuralsde.data.videos.public import MODULES, write_public
     from neuralsde.data.videos.sharding import write_shards
-    from neuralsde.files import writable_folder
 
     frames: dict[str, Any] = {name: getattr(options, name) for name in ("size", "fit", "colour", "every", "min_frames")}
     more: dict[str, Any] = {"on_bad": options.on_bad, "num_workers": options.num_workers, "progress": True}

@@ -9,8 +9,8 @@ from typing import Literal
 from tyro.conf import Positional
 
 from neuralsde.cli.options import flags_of, refuse
-from neuralsde.extras import need
-from neuralsde.records import check
+from neuralsde.core.extras import need
+from neuralsde.core.records import check
 
 OWN = {
     "branching": {"num_paths", "seed", "steps", "num_workers"},

@@ -14,10 +14,10 @@ from tyro.conf import Positional
 
 from neuralsde.cli.forecast import OF_TABLES, TableOptions, refuse_videos
 from neuralsde.cli.options import flags_of, in_flags, keywords, refuse
+from neuralsde.core.extras import need
+from neuralsde.core.records import check, to_dict
 from neuralsde.data.tables.series import Series
 from neuralsde.experiments.config import Variant
-from neuralsde.extras import need
-from neuralsde.records import check, to_dict
 
 if TYPE_CHECKING:
     from neuralsde.experiments.pusht.rollout import Episode, Rollout
@@ -81,7 +81,7 @@ class Episodes:
             print(line)
         self._draw(rollout)
         if output is not None:
-            from neuralsde.files import writable_folder
+            from neuralsde.core.files import writable_folder
             from neuralsde.training.run_folder import provenance, write_results
 
             writable_folder(output.parent)

@@ -12,7 +12,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from neuralsde.cli.forecast import Columns
 from neuralsde.cli.options import flags_of, in_flags, keywords, refuse
-from neuralsde.records import check
+from neuralsde.core.records import check
 from neuralsde.sde.config import Moments, NeuralSDEConfig
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.video.config import VideoFit

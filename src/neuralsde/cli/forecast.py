@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tyro.conf import Positional
 
 from neuralsde.cli.options import in_flags, keywords
-from neuralsde.extras import need
+from neuralsde.core.extras import need
 
 if TYPE_CHECKING:
     from neuralsde.data.tables.read import Table

@@ -13,7 +13,7 @@ from typing import Any
 
 import tyro
 
-from neuralsde.records import check, from_dict
+from neuralsde.core.records import check, from_dict
 from neuralsde.sde.config import Covariance, Denoiser, Law
 
 

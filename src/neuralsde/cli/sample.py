@@ -13,8 +13,8 @@ from tyro.conf import Positional
 
 from neuralsde.cli.forecast import OF_TABLES, TableOptions, refuse_videos
 from neuralsde.cli.options import flags_of, keywords, refuse
-from neuralsde.extras import need
-from neuralsde.records import check, with_settings
+from neuralsde.core.extras import need
+from neuralsde.core.records import check, with_settings
 
 STATES = {"stop", "start", "data", "start_context", "start_time", "num_times", *OF_TABLES}
 """Options of paths of numbers alone."""
@@ -103,7 +103,7 @@ class Sample(TableOptions):
         print(f"Wrote {paths} to {output} (network passes per path: {_show(drawn.passes)}).")
 
     def _sample_video(self, clip: Path, folder: Path, output: Path) -> None:
-        from neuralsde.files import writable_folder
+        from neuralsde.core.files import writable_folder
         from neuralsde.video.files import FASTEST
         from neuralsde.video.model import SUFFIXES, load_video_model
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralsde.doors import show
+from neuralsde.core.doors import show
 
 LARGEST = 1e15  # largest magnitude of a state: its square still fits into float32 with room for sums
 CLOSEST = 1e-6  # share of the usual gap between stamps below which two of them mean the same instant

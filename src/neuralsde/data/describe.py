@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.core.doors import door
 from neuralsde.data.trajectories import Paths
-from neuralsde.doors import door
 
 FEW_VALUES = 10  # up to so many distinct values look like categories
 ENOUGH = 50  # observations from which a suspicion is uttered

@@ -11,8 +11,8 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuralsde.files import sha256_of_file, writable_folder
-from neuralsde.records import RunError
+from neuralsde.core.files import sha256_of_file, writable_folder
+from neuralsde.core.records import RunError
 
 BLOCK = 2**18  # bytes at a time
 TIMEOUT = 30  # seconds of silence after which a server is given up

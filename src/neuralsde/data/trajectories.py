@@ -22,11 +22,11 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from neuralsde.core.doors import Count, Positive, Seed, door, show
 from neuralsde.data.arrays import Device, as_context, as_list, as_states, as_times
 from neuralsde.data.columns import as_columns, as_stamps, in_paths, number_ids
 from neuralsde.data.missing import fill
 from neuralsde.data.transition import Transition
-from neuralsde.doors import Count, Positive, Seed, door, show
 from neuralsde.solvers.noise import Noise
 
 Lag = Positive | Sequence[Positive | None] | None

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from neuralsde.core.doors import door
 from neuralsde.data.arrays import Device
-from neuralsde.doors import door
 from neuralsde.solvers.noise import Noise
 
 

@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from neuralsde.core.files import alone, read_json, writable_folder
+from neuralsde.core.formats import current
+from neuralsde.core.processes import worker_pool
+from neuralsde.core.records import check, from_dict, need_extras, to_dict, with_settings
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes.registry import rows_of
 from neuralsde.experiments.result_tables import TABLES
 from neuralsde.experiments.run import run
-from neuralsde.files import alone, read_json, writable_folder
-from neuralsde.formats import current
 from neuralsde.metrics.forecast import student_t
-from neuralsde.processes import worker_pool
-from neuralsde.records import check, from_dict, need_extras, to_dict, with_settings
 from neuralsde.training.config import RunOptions
 from neuralsde.training.run_folder import provenance, write_results
 

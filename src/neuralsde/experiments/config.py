@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from neuralsde.doors import check_fields
+from neuralsde.core.doors import check_fields
+from neuralsde.core.records import check
 from neuralsde.experiments.task import TaskConfig
 from neuralsde.experiments.video_config import VideoConfig
 from neuralsde.models.config import ModelConfig
 from neuralsde.policy.config import PolicyConfig
-from neuralsde.records import check
 from neuralsde.training.config import TrainConfig
 
 

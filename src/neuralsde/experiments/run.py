@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neuralsde.core.extras import need
+from neuralsde.core.records import load_yaml, need_extras, save_yaml, to_dict, with_settings
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.task import Task, task_for
-from neuralsde.extras import need
 from neuralsde.models.build import build, load
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import load_yaml, need_extras, save_yaml, to_dict, with_settings
 from neuralsde.training.config import RunOptions
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import RunFolder, check_run, holds_run, open_run, provenance, write_results

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from neuralsde.records import Choice, built_by
+from neuralsde.core.records import Choice, built_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

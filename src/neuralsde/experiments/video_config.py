@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from neuralsde.doors import check_fields
+from neuralsde.core.doors import check_fields
+from neuralsde.core.records import check
 from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.task import TaskConfig
-from neuralsde.records import check
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from neuralsde.core.doors import Count, Share, door
+from neuralsde.core.files import replacing
+from neuralsde.core.records import RunError, check, to_dict
 from neuralsde.data.describe import Description, describe
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import FILE, Series
 from neuralsde.data.trajectories import Lag
-from neuralsde.doors import Count, Share, door
-from neuralsde.files import replacing
 from neuralsde.forecast.futures import forecasts
 from neuralsde.forecast.references import brownian_nll
 from neuralsde.forecast.report import HeldOut, fit_report, save_figures, score_table
@@ -24,7 +25,6 @@ from neuralsde.forecast.tables import TableModel, usual_scoring
 from neuralsde.models.build import build
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import HistoryConfig
-from neuralsde.records import RunError, check, to_dict
 from neuralsde.sde.config import Euler, Moments, NeuralSDEConfig
 from neuralsde.sde.laws.moments import MAX_DIMENSIONS
 from neuralsde.training.config import RunOptions, TrainConfig

@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from neuralsde.core.doors import Count, Positive, Seed, door, show
+from neuralsde.core.records import check
 from neuralsde.data.arrays import as_tensor
 from neuralsde.data.trajectories import Paths, Trajectories
-from neuralsde.doors import Count, Positive, Seed, door, show
 from neuralsde.models.config import Drawing, Sampling
 from neuralsde.models.sequence import MAX_NUMBERS, SequenceModel
-from neuralsde.records import check
 
 SAME = 1e-6  # share of a training step by which stamps that mean the same time may differ
 

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from neuralsde.core.doors import Positive, Seed, door
 from neuralsde.data.trajectories import Paths, Trajectories
-from neuralsde.doors import Positive, Seed, door
 from neuralsde.forecast.futures import Forecasts, forecasts
 from neuralsde.forecast.references import climatology, random_walk
 from neuralsde.metrics import forecast as metrics

@@ -16,6 +16,9 @@ from typing import Any, Union
 import numpy as np
 import torch
 
+from neuralsde.core.doors import Count, Positive, Seed, door
+from neuralsde.core.files import replacing, writable_folder
+from neuralsde.core.records import check, with_settings
 from neuralsde.data.arrays import as_array
 from neuralsde.data.columns import parse_stamps
 from neuralsde.data.tables.plans import read_plan
@@ -23,8 +26,6 @@ from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import Series
 from neuralsde.data.tables.time_axis import TimeAxis
 from neuralsde.data.trajectories import Trajectories
-from neuralsde.doors import Count, Positive, Seed, door
-from neuralsde.files import replacing, writable_folder
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
 from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
@@ -32,7 +33,6 @@ from neuralsde.metrics.forecast import quantiles as quantiles_of
 from neuralsde.models.build import load
 from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import check, with_settings
 from neuralsde.training.run_folder import provenance, write_results
 
 DEFAULT_STEPS = 20  # training steps in a horizon that was not asked for

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from neuralsde.doors import door
+from neuralsde.core.doors import door
 
 MAX_PAIRS = 2**22  # pairs of samples whose distance is computed at once (32 MiB)
 Z_95 = 1.959963984540054

@@ -24,6 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from neuralsde.core.tensors import read_tensors
 from neuralsde.metrics.perceptual import Weights, filled, images_of, read_weights, stated
 from neuralsde.metrics.video import (
     MAX_VALUES,
@@ -38,7 +39,6 @@ from neuralsde.metrics.video import (
     spread_interval,
 )
 from neuralsde.nets.i3d import I3D, NUM_CLASSES, NUM_POOLED, SIZE, I3DLayer
-from neuralsde.tensors import read_tensors
 
 MIN_FRAMES = 10  # what FVD asks of a clip
 I3D_LAYOUT = (

@@ -21,7 +21,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neuralsde.files import sha256_of_file
+from neuralsde.core.files import sha256_of_file
+from neuralsde.core.tensors import read_tensors
 from neuralsde.metrics.video import (
     Measured,
     VideoProtocol,
@@ -30,7 +31,6 @@ from neuralsde.metrics.video import (
     in_chunks,
     mean_measured,
 )
-from neuralsde.tensors import read_tensors
 
 M = TypeVar("M", bound=nn.Module)
 Weights = Union[str, os.PathLike[str], Mapping[str, Tensor]]

@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import nn
 
+from neuralsde.core.doors import door
+from neuralsde.core.records import built_by
 from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
-from neuralsde.doors import door
 from neuralsde.models.config import ModelConfig
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import built_by
 
 
 def build(config: ModelConfig, data: Transitions, *, nets: Any = None, seed: int = 0) -> Any:

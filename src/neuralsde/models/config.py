@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from neuralsde.doors import Count, check_fields
+from neuralsde.core.doors import Count, check_fields
+from neuralsde.core.records import Choice, check
 from neuralsde.nets.config import MLPConfig, NetConfig
-from neuralsde.records import Choice, check
 
 Normalise = Literal["mean_std", "isotropic", "min_max", "whiten", "none"]
 Transform = Literal["none", "log", "logit"]

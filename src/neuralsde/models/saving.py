@@ -1,7 +1,7 @@
 """A saved model: `config.json` and `model.safetensors` in one folder. Nothing that is read is ever executed.
 
 The tensors carry a copy of config.json and of the JSON files beside it, and are replaced in one move: a save that is killed
-leaves the old model or the new one (see `neuralsde.files`).
+leaves the old model or the new one (see `neuralsde.core.files`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from neuralsde.files import TENSORS, pack, read_document, replacing, writable_folder, write_documents
-from neuralsde.formats import ADDED, FORMAT, NEW, RENAMED, current
+from neuralsde.core.files import TENSORS, pack, read_document, replacing, writable_folder, write_documents
+from neuralsde.core.formats import ADDED, FORMAT, NEW, RENAMED, current
+from neuralsde.core.records import check, from_dict, in_short, to_dict
+from neuralsde.core.tensors import not_finite, read_with_header
 from neuralsde.models.config import ModelConfig
-from neuralsde.records import check, from_dict, in_short, to_dict
-from neuralsde.tensors import not_finite, read_with_header
 
 SETTINGS = ("neuralsde.sde.config", "neuralsde.baselines.config", "neuralsde.video.config")
 """Where the kinds of models of this library are; they are imported when a saved one is read."""

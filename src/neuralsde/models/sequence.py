@@ -24,16 +24,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.core.doors import Count, door, show
+from neuralsde.core.records import built_by
 from neuralsde.data.arrays import as_tensor
 from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
-from neuralsde.doors import Count, door, show
 from neuralsde.models.config import Drawing, ModelConfig, Sampling
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
 from neuralsde.nets.backbone import Backbone
-from neuralsde.records import built_by
 from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
 from neuralsde.solvers.integrate import Step, integrate
 from neuralsde.solvers.noise import Noise

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from neuralsde.core.records import built_by
 from neuralsde.nets.config import ImageConfig, NetConfig
-from neuralsde.records import built_by
 
 Condition = Union[Float[Tensor, "B K"], None]
 """What steers a net beside the state."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from neuralsde.doors import Count, check_fields
-from neuralsde.records import Choice, check
+from neuralsde.core.doors import Count, check_fields
+from neuralsde.core.records import Choice, check
 
 HISTORY_HEADS = 4  # attention heads of a transformer of the history; they share out the memory
 IMAGE_CHANNELS = (32, 64, 128)  # of the convolutions of images; each of them halves the image

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from neuralsde.extras import need
+from neuralsde.core.extras import need
 from neuralsde.metrics.power_law import fit_power_law
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from neuralsde.doors import Count, check_fields
-from neuralsde.records import check
+from neuralsde.core.doors import Count, check_fields
+from neuralsde.core.records import check
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,16 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neuralsde.core.doors import Positive, Range, Seed, door
+from neuralsde.core.files import read_document
+from neuralsde.core.records import check, from_dict, in_short, to_dict, with_settings
 from neuralsde.data.arrays import Device, as_array, as_tensor
 from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.trajectories import Trajectories
-from neuralsde.doors import Positive, Range, Seed, door
-from neuralsde.files import read_document
 from neuralsde.models.build import load
 from neuralsde.models.config import Drawing
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.config import PolicyConfig
-from neuralsde.records import check, from_dict, in_short, to_dict, with_settings
 from neuralsde.solvers.noise import Noise
 
 RECORD = "policy.json"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from neuralsde.doors import Count, Positive, check_fields
+from neuralsde.core.doors import Count, Positive, check_fields
+from neuralsde.core.records import Choice, check
 from neuralsde.models.config import BackboneModelConfig, Sampling
-from neuralsde.records import Choice, check
 
 
 @dataclass(frozen=True, kw_only=True)

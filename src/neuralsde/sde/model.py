@@ -37,16 +37,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.core.doors import Seed, door
+from neuralsde.core.records import built_by, with_settings
 from neuralsde.data.trajectories import Lag, Paths, Transitions
 from neuralsde.data.transition import Transition
-from neuralsde.doors import Seed, door
 from neuralsde.models.build import build
 from neuralsde.models.config import Drawing
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
 from neuralsde.nets.backbone import Form, backbone_of
-from neuralsde.records import built_by, with_settings
 from neuralsde.sde.config import Full, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw

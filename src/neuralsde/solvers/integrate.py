@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralsde.records import RunError
+from neuralsde.core.records import RunError
 from neuralsde.solvers.grid import Grid
 from neuralsde.solvers.noise import Noise
 

@@ -20,9 +20,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from neuralsde.files import read_json
-from neuralsde.records import RunError
-from neuralsde.tensors import read_tensors
+from neuralsde.core.files import read_json
+from neuralsde.core.records import RunError
+from neuralsde.core.tensors import read_tensors
 
 RECORD = {"step", "train", "model", "data"}  # what state.json must hold
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from neuralsde.doors import Count, Positive, Range, Share, check_fields
-from neuralsde.records import check
+from neuralsde.core.doors import Count, Positive, Range, Share, check_fields
+from neuralsde.core.records import check
 
 SmallSeed = Annotated[int, Range("less than 2^32 in size", lambda v: abs(v) < 2**32)]
 """Of a training: with the number of a step it makes a seed of torch, which has 64 bits."""

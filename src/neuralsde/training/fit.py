@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from neuralsde.core.doors import door
+from neuralsde.core.extras import need
+from neuralsde.core.files import read_text, replacing
+from neuralsde.core.formats import current
+from neuralsde.core.processes import Interrupted
+from neuralsde.core.records import RunError, each_with_settings, to_dict
 from neuralsde.data.trajectories import Paths, Trajectories, Transitions
-from neuralsde.doors import door
-from neuralsde.extras import need
-from neuralsde.files import read_text, replacing
-from neuralsde.formats import current
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.processes import Interrupted
-from neuralsde.records import RunError, each_with_settings, to_dict
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.average import Average
 from neuralsde.training.checkpoints import Checkpoint, Checkpoints, damaged

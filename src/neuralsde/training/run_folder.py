@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from neuralsde.files import alone, replacing, writable_folder
-from neuralsde.records import check
+from neuralsde.core.files import alone, replacing, writable_folder
+from neuralsde.core.records import check
 
 NUM_LINES = 6  # lines of the table of losses
 CHECKPOINTS = ("checkpoints", "autoencoder/checkpoints")

@@ -15,12 +15,12 @@ from jaxtyping import Float, UInt8
 from safetensors.torch import save
 from torch import Tensor
 
+from neuralsde.core.files import replacing
+from neuralsde.core.records import check
+from neuralsde.core.tensors import read_tensors
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.data.videos.copies import changed
 from neuralsde.data.videos.shards import VideoShards
-from neuralsde.files import replacing
-from neuralsde.records import check
-from neuralsde.tensors import read_tensors
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.predict import as_values, encode_clips
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from neuralsde.doors import check_fields
+from neuralsde.core.doors import check_fields
+from neuralsde.core.records import check
 from neuralsde.models.config import ModelConfig, Normalise, Transform
 from neuralsde.nets.config import ConvConfig, TinyConfig, UViTConfig
-from neuralsde.records import check
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.training.config import TrainConfig
 

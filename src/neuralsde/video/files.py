@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from neuralsde.extras import need
-from neuralsde.files import replacing
-from neuralsde.records import check
+from neuralsde.core.extras import need
+from neuralsde.core.files import replacing
+from neuralsde.core.records import check
 
 FASTEST = 100.0  # frames per second at which a film can be played
 

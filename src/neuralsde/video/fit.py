@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
+from neuralsde.core.doors import Count, Share, door
+from neuralsde.core.extras import need
+from neuralsde.core.records import check, flat, load_yaml, save_yaml, to_dict
 from neuralsde.data.trajectories import Trajectories, Transitions
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.data.videos.folders import folder_clips
 from neuralsde.data.videos.public import public_clips
 from neuralsde.data.videos.sharding import write_shards
 from neuralsde.data.videos.shards import INDEX, UNFINISHED, VideoShards
-from neuralsde.doors import Count, Share, door
-from neuralsde.extras import need
 from neuralsde.models.build import build
 from neuralsde.models.scale import Scale
 from neuralsde.nets.config import ConvConfig, UViTConfig
-from neuralsde.records import check, flat, load_yaml, save_yaml, to_dict
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.sde.pairs import of_another_length
 from neuralsde.training.config import RunOptions, TrainConfig

@@ -23,14 +23,14 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from neuralsde.core.doors import Count, Positive, Seed, door
+from neuralsde.core.files import read_document
+from neuralsde.core.records import check, from_dict, in_short
 from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.data.videos.report import BadVideo
-from neuralsde.doors import Count, Positive, Seed, door
-from neuralsde.files import read_document
 from neuralsde.models.build import load
 from neuralsde.models.config import Drawing
 from neuralsde.models.sequence import MAX_NUMBERS, SequenceModel
-from neuralsde.records import check, from_dict, in_short
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.clips import NEAR, Clip
 from neuralsde.video.files import write_video

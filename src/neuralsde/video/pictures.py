@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from neuralsde.extras import need
-from neuralsde.records import check
+from neuralsde.core.extras import need
+from neuralsde.core.records import check
 
 SHOWN = 128  # pixels that a frame has at least; smaller ones are enlarged by whole numbers
 IN_STRIP = 96

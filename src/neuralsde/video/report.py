@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neuralsde.core.records import RunError
 from neuralsde.data.videos.shards import VideoShards
 from neuralsde.metrics.forecast import mean_ci
 from neuralsde.metrics.video import quality
-from neuralsde.records import RunError
 from neuralsde.training.run_folder import losses
 from neuralsde.video.clips import Clip, Split, cut_clips, longest_clip
 from neuralsde.video.config import VideoPlan

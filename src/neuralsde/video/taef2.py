@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from neuralsde.core.records import check
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.config import TinyConfig
-from neuralsde.records import check
 from neuralsde.video.autoencoder import Autoencoder
 from neuralsde.video.config import AutoencoderConfig
 

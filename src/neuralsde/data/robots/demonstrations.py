@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.core.doors import Positive, door
 from neuralsde.data.arrays import as_array
-from neuralsde.doors import Positive, door
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.core.extras import need
 from neuralsde.data.robots.parquet_columns import kind_of, values_of
 from neuralsde.data.robots.recording import Recording
-from neuralsde.extras import need
 
 STAMPS, EPISODE = "timestamp", "episode_index"
 BOOKKEEPING = frozenset({STAMPS, EPISODE, "frame_index", "index", "task_index"})

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from neuralsde.extras import need
+from neuralsde.core.extras import need
 
 
 def _storage(kind: Any) -> Any:

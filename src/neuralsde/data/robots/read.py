@@ -11,11 +11,11 @@ from typing import Annotated
 
 import numpy as np
 
+from neuralsde.core.doors import Positive, door
 from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.robots.lerobot import open_lerobot
 from neuralsde.data.robots.recording import Recording
 from neuralsde.data.robots.replay_buffers import open_npz, open_zarr, zarr_root
-from neuralsde.doors import Positive, door
 
 ACCEPTED = (
     "an npz file with `episode_ends`, a replay buffer of Diffusion Policy (zarr folder or zip with data/ and meta/episode_ends), "

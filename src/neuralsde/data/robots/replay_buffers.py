@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.core.extras import need
 from neuralsde.data.robots.recording import Recording, lengths_from_ends
-from neuralsde.extras import need
 
 ENDS = "episode_ends"
 STAMPS = "timestamp"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neuralsde.extras import need
+from neuralsde.core.extras import need
 
 if TYPE_CHECKING:
     import pandas as pd

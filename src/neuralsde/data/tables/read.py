@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.core.doors import door
+from neuralsde.core.records import from_dict
 from neuralsde.data.arrays import LARGEST
 from neuralsde.data.columns import KINDS, has_zone, in_paths, look_like_days, parse_stamps, unread
 from neuralsde.data.tables.cells import (
@@ -28,8 +30,6 @@ from neuralsde.data.tables.cells import (
 )
 from neuralsde.data.tables.time_axis import SECONDS, TimeAxis
 from neuralsde.data.trajectories import Trajectories
-from neuralsde.doors import door
-from neuralsde.records import from_dict
 
 CLOSE, ONE_TIME = 1e-6, 1e-9
 """Shares of the median gap: nearer times are refused, and still nearer ones are one time."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from neuralsde.files import read_document, write_json
-from neuralsde.records import from_dict, to_dict
+from neuralsde.core.files import read_document, write_json
+from neuralsde.core.records import from_dict, to_dict
 
 FILE = "series.json"
 

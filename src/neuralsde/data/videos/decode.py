@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neuralsde.core.extras import need
 from neuralsde.data.videos.report import BadVideo
-from neuralsde.extras import need
 
 FORMATS = "avi,mov,mp4,matroska,webm,gif"
 """Containers that are opened. Playlists are none of them: they would open other files."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.core.extras import need
 from neuralsde.data.videos.clips import HDF5_SUFFIXES, Clip
 from neuralsde.data.videos.decode import Pictures
 from neuralsde.data.videos.report import BadVideo
-from neuralsde.extras import need
 
 LAYOUT = (
     "`len/<v>` = number of frames of video v, and `<v>/<t>` = frame t as bytes (height, width, 3), both counted from 0, "

@@ -19,12 +19,12 @@ from typing import IO, Any
 
 import numpy as np
 
+from neuralsde.core.processes import lines_of_parent
+from neuralsde.core.records import RunError
 from neuralsde.data.videos.clips import HDF5_SUFFIXES, Clip
 from neuralsde.data.videos.decode import FrameSettings, Pictures, VideoFile, check_length
 from neuralsde.data.videos.hdf5 import Hdf5Video
 from neuralsde.data.videos.report import BadVideo, ClipRecord, FileRecord
-from neuralsde.processes import lines_of_parent
-from neuralsde.records import RunError
 
 LARGEST_MEMBER = 2**31  # bytes of a video inside a zip, which is unpacked into memory
 

@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neuralsde.core.records import RunError
 from neuralsde.data.videos.clips import Clip, by_file, job_key
 from neuralsde.data.videos.decode import FrameSettings, need_pyav
 from neuralsde.data.videos.jobs import cannot_write, refuse_bad, write_json
 from neuralsde.data.videos.report import FileRecord, VideoReport, record_of
 from neuralsde.data.videos.shards import INDEX, PARTS, TIMES, UNFINISHED, VERSION, VideoShards
 from neuralsde.data.videos.workers import Job, decode_jobs
-from neuralsde.records import RunError
 
 SHARD_BYTES = 2**30  # a shard is closed once it has as many bytes; a video is never cut in two
 
@@ -54,7 +54,7 @@ def write_shards(
         shard_bytes: least size of all shards but the last.
         progress: show a bar.
     """
-    from neuralsde.files import writable_folder
+    from neuralsde.core.files import writable_folder
 
     need_pyav()
     settings = settings or FrameSettings()

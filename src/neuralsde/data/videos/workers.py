@@ -12,11 +12,11 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from neuralsde.core.records import RunError
 from neuralsde.data.videos.clips import Clip
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.data.videos.jobs import decode_into, to_line
 from neuralsde.data.videos.report import ClipRecord, FileRecord, record_of
-from neuralsde.records import RunError
 
 Job = tuple[str, list[Clip]]
 """A key and the clips of one file."""

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from neuralsde.doors import check_fields
-from neuralsde.records import check
+from neuralsde.core.doors import check_fields
+from neuralsde.core.records import check
 
 Split = Literal["train", "validation", "test"]
 SPLIT_SIZE = 1_000_000  # seeds of a split: training scenes from 0, validation from 1,000,000, test from 2,000,000

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.core.extras import need
+from neuralsde.core.processes import worker_pool
+from neuralsde.core.records import check
 from neuralsde.experiments.collisions.camera import CORNERS, OUTWARD, on_ground, outside
 from neuralsde.experiments.collisions.config import MOST_OBJECTS
-from neuralsde.extras import need
-from neuralsde.processes import worker_pool
-from neuralsde.records import check
 
 SHAPES = ("sphere", "cube", "cylinder")
 COLOURS = ("gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow")

@@ -12,6 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neuralsde.core.extras import need
+from neuralsde.core.files import writable_folder
+from neuralsde.core.records import need_extras
 from neuralsde.experiments import compare, result_tables
 from neuralsde.experiments.config import BranchingConfig
 from neuralsde.experiments.demos.page import image, page, table
@@ -19,10 +22,7 @@ from neuralsde.experiments.recipes import branching as recipes
 from neuralsde.experiments.run import load_run
 from neuralsde.experiments.tasks import branching
 from neuralsde.experiments.tasks.branching import panel
-from neuralsde.extras import need
-from neuralsde.files import writable_folder
 from neuralsde.plots import paths as plots
-from neuralsde.records import need_extras
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.training.run_folder import provenance, write_results

@@ -8,12 +8,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from neuralsde.core.files import writable_folder
 from neuralsde.experiments.config import Variant
 from neuralsde.experiments.demos.page import image, page
 from neuralsde.experiments.pusht.pictures import panel, save_episode
 from neuralsde.experiments.result_tables import policy_scores
 from neuralsde.experiments.tasks import pusht
-from neuralsde.files import writable_folder
 from neuralsde.metrics.imitation import ranges, summary
 from neuralsde.plots.pusht import push_grid
 from neuralsde.training.run_folder import provenance, write_results

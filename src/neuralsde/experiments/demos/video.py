@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from neuralsde.core.files import writable_folder
+from neuralsde.core.records import check
 from neuralsde.experiments.collisions.clips import clips
 from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.collisions.physics import simulate
 from neuralsde.experiments.demos.page import image, page
-from neuralsde.files import writable_folder
-from neuralsde.records import check
 from neuralsde.training.run_folder import provenance, write_results
 from neuralsde.video.clips import Clip
 from neuralsde.video.files import write_video

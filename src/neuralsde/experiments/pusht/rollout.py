@@ -17,10 +17,10 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 from tqdm import tqdm
 
+from neuralsde.core.processes import end_with_parent
+from neuralsde.core.records import check
 from neuralsde.experiments.pusht.sim import OBSERVATION_SIZE, SIZE, ObservationKind, PushT, coverage, observe
 from neuralsde.metrics.imitation import SUCCESS
-from neuralsde.processes import end_with_parent
-from neuralsde.records import check
 
 _NOISE, _PUSH = 1, 2  # streams of an episode: default_rng([seed, stream])
 _NUM_DIRECTIONS = 16

@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-from neuralsde.files import replacing
-from neuralsde.records import check
+from neuralsde.core.files import replacing
+from neuralsde.core.records import check
 
 SIZE = 512  # side of the plane; actions are in [0, SIZE]
 FREE = (7.0, 504.0)  # the plane between the inner faces of the walls

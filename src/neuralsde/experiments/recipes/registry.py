@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from neuralsde.core.records import check
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import branching, known_sdes, pusht, video
-from neuralsde.records import check
 
 RECIPES: dict[str, Callable[[], Experiment]] = {
     "branching": branching.neural_sde,

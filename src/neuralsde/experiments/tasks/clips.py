@@ -16,14 +16,14 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from neuralsde.core.files import replacing, writable_folder
+from neuralsde.core.records import check
 from neuralsde.data.videos.copies import changed
 from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.data.videos.shards import VideoShards, Windows
 from neuralsde.experiments.collisions.clips import VERSION, split_clips
 from neuralsde.experiments.collisions.config import Split
 from neuralsde.experiments.video_config import ClipsConfig
-from neuralsde.files import replacing, writable_folder
-from neuralsde.records import check
 from neuralsde.video.predict import device
 
 CACHE = "NEURALSDE_CACHE"

@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from neuralsde.baselines.config import NOISE_LEVELS, DDIMConfig
+from neuralsde.core.records import RunError, check
 from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.robots.read import read_demonstrations
 from neuralsde.data.trajectories import Trajectories
@@ -28,7 +29,6 @@ from neuralsde.metrics.imitation import summary
 from neuralsde.models.saving import read_model
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.controller import SDEPolicy, action_paths
-from neuralsde.records import RunError, check
 
 DT = 0.1  # time between the instants of the demonstrations
 

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralsde.baselines.config import Generation
+from neuralsde.core.records import with_settings
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.collisions.config import Split
 from neuralsde.experiments.task import Scores, Task
@@ -28,7 +29,6 @@ from neuralsde.metrics.video import quality
 from neuralsde.models.config import Sampling
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.records import with_settings
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.solvers.integrate import Diverged

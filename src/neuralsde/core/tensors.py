@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from neuralsde.files import check_file
+from neuralsde.core.files import check_file
 
 MAX_TENSORS = 2**35  # bytes of a file of tensors that is read
 

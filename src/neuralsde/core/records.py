@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from neuralsde.extras import need
-from neuralsde.files import check_size, read_text, replacing
-from neuralsde.formats import current
+from neuralsde.core.extras import need
+from neuralsde.core.files import check_size, read_text, replacing
+from neuralsde.core.formats import current
 
 T = TypeVar("T")
 
