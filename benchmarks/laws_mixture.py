@@ -12,9 +12,10 @@ Rows of the file that have other labels or seeds stay.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,16 +100,12 @@ def score(name: str, model: nsde.NeuralSDE, *, seed: int = 0) -> dict[str, Any]:
     return scores
 
 
-def rows(seed: int = 0, steps: int = 900) -> list[dict[str, Any]]:
+def rows(seed: int = 0, steps: int = 900) -> Iterator[dict[str, Any]]:
     """One row for each system and law."""
     torch.set_num_threads(1)
-    out = []
-    for name in SYSTEMS:
-        for label, law in LAWS.items():
-            scores = score(name, train(name, law, seed=seed, steps=steps), seed=seed)
-            out.append({"label": f"{name}, {label}", "seed": seed, "steps": steps, **provenance(), "scores": scores})
-            print(out[-1]["label"], seed, scores, flush=True)
-    return out
+    for name, (label, law) in itertools.product(SYSTEMS, LAWS.items()):
+        scores = score(name, train(name, law, seed=seed, steps=steps), seed=seed)
+        yield {"label": f"{name}, {label}", "seed": seed, "steps": steps, **provenance(), "scores": scores}
 
 
 def main() -> None:
@@ -117,10 +114,11 @@ def main() -> None:
     parser.add_argument("--num-seeds", type=int, default=3)
     args = parser.parse_args()
     values = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else {}
-    new = [row for seed in range(args.num_seeds) for row in rows(seed)]
-    made = {(row["label"], row["seed"]) for row in new}
-    kept = [row for row in values.get("runs", []) if (row["label"], row["seed"]) not in made]
-    write_results(args.output, values | {"runs": kept + new})
+    runs = values.get("runs", [])
+    for row in itertools.chain.from_iterable(map(rows, range(args.num_seeds))):
+        runs = [r for r in runs if (r["label"], r["seed"]) != (row["label"], row["seed"])] + [row]
+        write_results(args.output, values | {"runs": runs})
+        print(row["label"], row["seed"], row["scores"], flush=True)
 
 
 if __name__ == "__main__":

@@ -107,10 +107,10 @@ class MixtureStep(EulerStep):
         }
 
     def log_prob(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Float[Tensor, " B"]:
-        if bool(of_another_length(gap.dt).any()):
-            raise ValueError(
-                "The law `Mixture` knows steps of the length it learned. Got others. Thin the data, or use Euler()."
-            )
+        off = gap.dt[of_another_length(gap.dt)]
+        if len(off):
+            remedy = "Pass transitions of one lag, or use Euler()."
+            raise ValueError(f"The law `Mixture` knows steps of one length. Got {float(off[0]):g} times that. {remedy}")
         assert gap.fields is not None
         given = gap.conditions(0.0)
         c = coefficients(gap.state, given)
@@ -128,7 +128,9 @@ class MixtureStep(EulerStep):
 
     def check_data(self, gaps: Tensor) -> None:
         if bool(of_another_length(gaps).any()):
-            raise ValueError("The law `Mixture` learns steps of one length. Got gaps that differ. Use Euler().")
+            raise ValueError(
+                "The law `Mixture` learns steps of one length. Got gaps that differ. Give a `lag`, or use Euler()."
+            )
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
         if sampler.diffusion == 0:
