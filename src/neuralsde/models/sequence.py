@@ -148,6 +148,10 @@ class SequenceModel(nn.Module, ABC):
     def settle(self, pairs: Transition) -> None:
         """Fix what follows from what was learned so far; called at set points of a training."""
 
+    def findings(self, pairs: Transition) -> list[str]:
+        """What is to be said of a model that was just trained, by transitions of its data: one sentence each."""
+        return []
+
     @property
     def same_kernels(self) -> bool:
         """Whether a training step is the same kernels for every batch: a CUDA graph can then repeat it."""

@@ -49,6 +49,7 @@ from neuralsde.models.sequence import Advance, Condition, SequenceModel, observe
 from neuralsde.nets.backbone import Form, backbone_of
 from neuralsde.sde.config import Full, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
+from neuralsde.sde.findings import findings
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.losses import denoiser_dsm, flow_log, flow_nll
 from neuralsde.sde.measurement import MeasurementNoise
@@ -209,6 +210,7 @@ class NeuralSDE(SequenceModel):
 
     def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
         """In raw units; the drift is the sampler's, with the model's own balance and no pull."""
+        self.check_sampler(Sampler(correction=self.sampler.correction), torch.zeros(1))
         fields = self._fields()
         gap = self._gap(batch, fields)
         measured = None if self.measurement is None else fields.measured(gap.state, gap.conditions(0.0))
@@ -223,7 +225,6 @@ class NeuralSDE(SequenceModel):
     def _coefficients(self, fields: Fields) -> Any:
         """Those of the SDE that was learned."""
         sampler = Sampler(correction=self.sampler.correction)
-        self.check_sampler(sampler, torch.zeros(1))
 
         def at(state: Tensor, condition: Tensor | None, rows: Any = None) -> Coefficients:
             return fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
@@ -234,6 +235,19 @@ class NeuralSDE(SequenceModel):
     def settle(self, pairs: Transition) -> None:
         fields = evaluated(self)._fields()
         self.law.settle(self._gap(pairs, fields), self._coefficients(fields))
+
+    @torch.no_grad()
+    def findings(self, pairs: Transition) -> list[str]:
+        fields = evaluated(self)._fields()
+        if (
+            not self.config.law.stochastic
+            or self.measurement is not None
+            or (fields.balance > 0 and not fields.has_score)
+        ):
+            return []
+        gap, coefficients = self._gap(pairs, fields), self._coefficients(fields)
+        found = findings(self.law, gap, coefficients, self.scale.step)
+        return [*found, *self.law.findings(gap, fields, coefficients)]
 
     @property
     def same_kernels(self) -> bool:

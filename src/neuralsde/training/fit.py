@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -30,6 +31,7 @@ from neuralsde.core.formats import current
 from neuralsde.core.processes import Interrupted
 from neuralsde.core.records import RunError, each_with_settings, to_dict
 from neuralsde.data.trajectories import Paths, Trajectories, Transitions
+from neuralsde.data.transition import Transition
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.average import Average
@@ -51,7 +53,7 @@ SET_POINTS = (
     0.15,
     0.4,
 )  # shares of a training after which the model settles what follows from what it has learned
-SETTLED_ON = 8_192  # transitions
+SETTLED_NUMBERS = 2**15  # entries of states that this takes
 FINGERPRINT_SIZE = 4_096
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 
@@ -221,12 +223,20 @@ class _Loop:
         if options.trackers:
             self.accelerator.end_training()
         self.average.apply()
-        return self.model.eval()
+        model = self.model.eval()
+        if self.main:
+            for finding in model.findings(self._some()):
+                warnings.warn(finding, stacklevel=4)
+        return model
+
+    def _some(self) -> Transition:
+        """Transitions for what is settled or found, fewer where states are large."""
+        return self.data.spread(max(256, SETTLED_NUMBERS // math.prod(self.data.data.shape)))
 
     def _settle(self) -> None:
         """Let the model fix what follows from what it has learned; another step than the one recorded may follow."""
         with self.average.applied():
-            self.model.settle(self.data.spread(SETTLED_ON))
+            self.model.settle(self._some())
         if self.captured is not None:
             self.captured = CapturedStep(self._optimise, self.rows) if self.model.same_kernels else None
 

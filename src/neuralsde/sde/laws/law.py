@@ -17,6 +17,7 @@ from neuralsde.sde.fields import Fields
 from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, Pair
 from neuralsde.solvers.correlation import LowRankCorrelation
+from neuralsde.solvers.gaussian import cholesky, solve_lower
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import SCHEMES, Coefficients
@@ -54,6 +55,21 @@ class StepLaw(nn.Module, ABC):
 
     def check_data(self, gaps: Tensor) -> None:
         """Refuse data that the law cannot be learned from; `gaps` are in reference steps."""
+
+    @property
+    def spans_gaps(self) -> bool:
+        """Whether it learns the SDE of continuous time, whatever the gap; else what it learned belongs to steps of that length."""
+        return False
+
+    def standardised(self, gap: Gap, coefficients: Any) -> Float[Tensor, "B d"]:
+        """Steps in units of the Gaussian that was learned: independent unit Gaussians, if the law is right."""
+        c = coefficients(gap.state, gap.conditions(0.0))
+        error = ((gap.step - c.drift * gap.dt) / (c.diffusion * gap.dt.sqrt())).flatten(1)
+        return error if c.correlation is None else solve_lower(cholesky(c.correlation.matrix), error)
+
+    def findings(self, gap: Gap, fields: Fields, coefficients: Any) -> list[str]:
+        """What is to be said of a law that was just learned, besides what holds for all of them."""
+        return []
 
     @property
     def same_kernels(self) -> bool:

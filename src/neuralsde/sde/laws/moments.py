@@ -24,7 +24,7 @@ from neuralsde.sde.losses import flow_mse
 from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, Pair, slots_after
 from neuralsde.sde.propagation import propagate
-from neuralsde.solvers.gaussian import cholesky, log_density
+from neuralsde.solvers.gaussian import cholesky, log_density, solve_lower
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import Coefficients
@@ -80,6 +80,14 @@ class MomentsStep(StepLaw):
                 break
             num, (mean, cov) = 2 * num, finer
         return num
+
+    @property
+    def spans_gaps(self) -> bool:
+        return True
+
+    def standardised(self, gap: Gap, coefficients: Any) -> Float[Tensor, "B d"]:
+        mean, cov = self._moments(gap, coefficients, None, self.num_steps(gap.dt))
+        return solve_lower(cholesky(cov), gap.step.flatten(1) - (mean - gap.state[:, -1].flatten(1)))
 
     @property
     def reads(self) -> tuple[str, ...]:

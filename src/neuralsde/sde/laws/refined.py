@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,10 +23,12 @@ from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.euler import EulerStep
 from neuralsde.sde.laws.law import residual
 from neuralsde.sde.losses import diffusion_nll, flow_loss, refiner_mse
-from neuralsde.sde.pairs import Pair, of_another_length
+from neuralsde.sde.pairs import Gap, Pair, of_another_length
 from neuralsde.solvers.grid import steps_in
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
+
+MEAN_OFF, VARIANCE_OFF = 0.05, 0.1  # of the draws, from which on it is said
 
 
 def refiner(fields: Fields, state: Tensor, condition: Tensor | None, proposed: Tensor) -> Tensor:
@@ -47,6 +50,19 @@ class RefinedStep(EulerStep):
             "diffusion": diffusion_nll(r, pair.dt, log_g),
             "refiner": self.config.weight * refiner_mse(h, xi, eps),
         }
+
+    def findings(self, gap: Gap, fields: Fields, coefficients: Any) -> list[str]:
+        """Mean and variance of the draws in units of the Gaussian: 0 and 1 belong to the data."""
+        given, keys = gap.conditions(0.0), Noise.draw(0, len(gap.state))
+        c = coefficients(gap.state, given)
+        mean, spread = gap.state[:, -1] + c.drift * gap.dt, c.diffusion * gap.dt.sqrt()
+        z, rest = (keys.normal(0, self.shape, stream=k).to(mean.device) for k in (0, 2))
+        xi = (z + refiner(fields, gap.state, given, mean + math.sqrt(2) * spread * z) + rest) / math.sqrt(2)
+        shift, variance = float(xi.mean()), float(xi.var())
+        if abs(shift) < MEAN_OFF and abs(variance - 1) < VARIANCE_OFF:
+            return []
+        what = f"Refined steps have mean {shift:.2f} and variance {variance:.2f} in units of the learned Gaussian"
+        return [f"{what}; 0 and 1 are right. Rare events are drawn too seldom. Use Mixture(), or Euler()."]
 
     def check_data(self, gaps: Tensor) -> None:
         if bool(of_another_length(gaps).any()):
