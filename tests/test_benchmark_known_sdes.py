@@ -303,7 +303,7 @@ def tiny(monkeypatch):
         def result(self):
             return list(self)
 
-    monkeypatch.setattr(benchmark, "ProcessPoolExecutor", Inline)
+    monkeypatch.setattr(benchmark, "worker_pool", Inline)
     monkeypatch.setattr(benchmark, "as_completed", lambda waiting: map(Done, waiting))
     monkeypatch.setattr(benchmark, "NUM_STARTS", 50)
     monkeypatch.setattr(benchmark, "LEADS", (1, 10))

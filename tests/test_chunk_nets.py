@@ -88,7 +88,7 @@ def test_a_transformer_does_not_look_ahead():
 
 
 def test_a_reader_does_not_train_the_features(kind):
-    net, (state, condition) = make(kind, num_fields=2, reader=1), inputs(slots=1)
+    net, (state, condition) = make(kind, num_fields=2, readers=(1,)), inputs(slots=1)
     net(state, condition)[:, 1].sum().backward()
     assert net.outward.weight.grad.any()
     assert all(p.grad is None or not p.grad.any() for n, p in net.named_parameters() if "outward" not in n)

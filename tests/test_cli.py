@@ -336,14 +336,14 @@ def test_mistakes_end_with_code_2_and_one_line(capsys, tmp_path):
     assert "Got branchin. Recipes: branching, branching-dense" in fails(capsys, "train", "branchin")
     assert "Got nothing" in fails(capsys, "train")
     assert "There is no config file" in fails(capsys, "train", "--config", tmp_path / "none.yaml")
-    assert "Is a directory" in fails(capsys, "train", "--config", tmp_path)
+    assert "is not a regular file" in fails(capsys, "train", "--config", tmp_path)
     (tmp_path / "bad.yaml").write_text("nam: x\n")
     assert "Unknown key `nam`" in fails(capsys, "train", "--config", tmp_path / "bad.yaml")
     (tmp_path / "file").write_text("")
     text = fails(capsys, "train", "branching", *TINY, "--output", tmp_path / "file" / "run")
     assert "Cannot write to the folder" in text
     text = fails(capsys, "train", "branching", *TINY, "--output", tmp_path / "run", "--model.history", "2")
-    assert "`history` must be 1" in text and not (tmp_path / "run").exists()
+    assert "`--model.history` must be 1" in text and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -174,11 +174,11 @@ def test_sensors_in_turn_are_fitted_over_a_lag(tmp_path, capsys):
 
 def test_settings_reach_the_model(tmp_path):
     file = write_table(tmp_path / "pumps.csv")
-    options = ["--noise", "0.1", "--tau", "uniform", "--history", "3", "--encoder", "gru", "--normalise", "isotropic"]
+    options = ["--noise", "0.1", "--tau", "start", "--history", "3", "--encoder", "gru", "--normalise", "isotropic"]
     options += ["--sampler.substeps", "2", "--train.seed", "3", "--lag", "60", "--holdout", "0"]
     call("fit", file, *NAMES, *TINY, *options, "--output", tmp_path / "run")
     config = load(tmp_path / "run" / "model").config
-    assert (config.noise, config.tau, config.history, config.normalise) == (0.1, "uniform", 3, "isotropic")
+    assert (config.noise, config.tau, config.history, config.normalise) == (0.1, "start", 3, "isotropic")
     assert (config.net.encoder, config.net.width, config.sampler.substeps) == ("gru", 8, 2)
     report = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     assert "net.encoder = gru" in report and "sampler.substeps = 2" in report
@@ -264,7 +264,7 @@ def test_what_is_not_there_is_named(tmp_path, capsys):
         ),
         ("t,x\n0,1\n1,2\n2,1\n3,4\n4,1\n", ["--time", "t", "--encoder", "gru"], "`--encoder` needs a history"),
         ("t,x\n0,1\n1,2\n", ["--time", "x1"], "has no column 'x1'. Did you mean 'x'?"),
-        ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--holdout", "1"], "`--holdout` is a share within [0, 1)"),
+        ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--holdout", "1"], "`--holdout` must be within [0, 1)"),
         ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--time", "t", "--lag", "50"], "No path is long enough"),
         ("t,x\n0,1\n1,2\n2,3\n3,5\n4,1\n", ["--time", "t", "--interpolation", "bridge"], "nothing reads it"),
     ],

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from neuralsde.data.tables.series import Series
+from neuralsde.core.records import to_dict
+from neuralsde.data.tables.series import FILE, Series
 from neuralsde.forecast.report import score_table, show_score, verdict
 from neuralsde.forecast.skill import evaluate_forecasts
+from neuralsde.models.build import load
 from test_cli import call, fails
 from test_skill import walk_model, walks
 
@@ -138,9 +140,14 @@ def record(**changes):
     return Series(**(values | {"time_kind": "numbers", "time_last": 1.0} | changes))
 
 
+def keep(series, folder):
+    """Save the model in a folder again, with this note beside it."""
+    load(folder).save_pretrained(folder, beside={FILE: to_dict(series)})
+
+
 def test_a_model_may_bring_the_names_of_its_columns(folder, tmp_path):
     shutil.copytree(folder / "model", tmp_path / "model")
-    record().save(tmp_path / "model")
+    keep(record(), tmp_path / "model")
     options = ["--horizon", "1", "--num-times", "2", "--num-paths", "20", "--output", tmp_path / "f.csv"]
     call("forecast", tmp_path / "model", "--data", folder / "walks.csv", *options)
     one = (tmp_path / "f.csv").read_text()
@@ -154,13 +161,13 @@ def test_a_model_may_bring_the_names_of_its_columns(folder, tmp_path):
 
 def test_stamps_of_another_kind_than_in_training_are_refused(folder, tmp_path, capsys):
     shutil.copytree(folder / "model", tmp_path / "model")
-    record().save(tmp_path / "model")
+    keep(record(), tmp_path / "model")
     job = ["forecast", tmp_path / "model", "--num-times", "2", "--num-paths", "20", "--output", tmp_path / "f.csv"]
     text = fails(capsys, *job, "--data", folder / "dates.csv")
     assert "trained on numbers as time. Got dates in 'when' of dates.csv. Say in which unit" in text
     call(*job, "--data", folder / "dates.csv", "--time-unit", "h")  # now the unit is known
     for kind in ("dates", "durations"):
-        record(time_kind=kind, time_unit="h").save(tmp_path / "model")
+        keep(record(time_kind=kind, time_unit="h"), tmp_path / "model")
         text = fails(capsys, *job, "--data", folder / "walks.csv")
         assert f"trained on {kind} in h as time. Got numbers in 'when' of walks.csv. Write them as dates" in text
         call(*job, "--data", folder / "dates.csv")
@@ -174,7 +181,7 @@ def test_separator_and_decimal_sign_of_the_training_are_kept(folder, tmp_path):
     wanted = (tmp_path / "f.csv").read_text()
     call(*job, "--data", tmp_path / "space.txt", *COLUMNS, "--separator", " ", "--decimal", ",")
     assert (tmp_path / "f.csv").read_text() == wanted
-    record(separator=" ", decimal=",").save(tmp_path / "model")
+    keep(record(separator=" ", decimal=","), tmp_path / "model")
     call(*job, "--data", tmp_path / "space.txt")
     assert (tmp_path / "f.csv").read_text() == wanted
 
@@ -189,7 +196,7 @@ def test_only_some_paths(folder, tmp_path, capsys):
 
 def test_scores_on_the_training_table_are_marked(folder, tmp_path, capsys):
     shutil.copytree(folder / "model", tmp_path / "model")
-    record(holdout_ids=("id1", "id2")).save(tmp_path / "model")
+    keep(record(holdout_ids=("id1", "id2")), tmp_path / "model")
     job = ["evaluate", tmp_path / "model", "--data", folder / "walks.csv", "--num-paths", "40", "--horizon", "1"]
     call(*job)
     assert "! The model was trained on a table of this name" in (text := capsys.readouterr().out)
@@ -207,7 +214,7 @@ def test_one_path_was_trained_on_up_to_where_it_was_held_out(dates, folder, tmp_
     origin = pd.to_datetime(whole.when, format="ISO8601").min() if dates else None
     changes = {"time_kind": "dates", "time_origin": f"{origin.isoformat()}Z", "time_unit": "h"} if dates else {}
     since = (pd.Timestamp(begin) - origin) / pd.Timedelta(hours=1) if dates else begin
-    record(file="one.csv", id=None, holdout_ids=("0",), holdout_from=since, **changes).save(tmp_path / "model")
+    keep(record(file="one.csv", id=None, holdout_ids=("0",), holdout_from=since, **changes), tmp_path / "model")
     job = ["evaluate", tmp_path / "model", "--data", tmp_path / "one.csv", "--num-paths", "40", "--horizon", "1"]
     whole.to_csv(tmp_path / "one.csv", index=False)
     call(*job)
@@ -271,7 +278,7 @@ def test_evaluate_without_a_table_needs_a_run(folder, capsys):
 
 def test_evaluate_asks_for_a_table_where_the_model_is_of_one(folder, tmp_path, capsys):
     shutil.copytree(folder / "model", tmp_path / "model")
-    record().save(tmp_path / "model")
+    keep(record(), tmp_path / "model")
     assert "was fitted on a table. Give one to score it on: --data FILE" in fails(capsys, "evaluate", tmp_path)
 
 

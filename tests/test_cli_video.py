@@ -105,7 +105,10 @@ def test_python_does_the_same_in_one_call(films, run_dir, tmp_path):
         fit_videos(films, output=tmp_path / "run", settings=settings)
     with pytest.raises(ValueError, match=r"`train.lr`: for videos this is chosen"):
         fit_videos(films, output=tmp_path / "b", train=TrainConfig(lr=0.1))
-    for settings, text in (({"steps": 0}, "`steps` must be at least 1"), ({"holdout": 1.0}, "`holdout` is a share")):
+    for settings, text in (
+        ({"steps": 0}, "`steps` must be at least 1"),
+        ({"holdout": 1.0}, "`holdout` must be within"),
+    ):
         with pytest.raises(ValueError, match=text):
             fit_videos(films, output=tmp_path / "b", **settings)
 

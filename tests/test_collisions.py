@@ -463,7 +463,7 @@ def test_splits_are_apart():
         ({"size": 8}, r"`size` must be from 16 to 512 pixels. Got size=8"),
         ({"size": 64.0}, "`size` must be a whole number"),
         ({"fps": 0.0}, "`fps` must be a positive number"),
-        ({"fps": math.nan}, "`fps` must be a positive number"),
+        ({"fps": math.nan}, "`fps` must be finite"),
         ({"num_frames": 0}, "`num_frames` must be at least 1"),
         ({"num_frames": 1_000}, "must not last longer than 60 s"),
         ({"num_train": 1_000_001}, "`num_train` must be from 1 to 1,000,000"),

@@ -303,5 +303,6 @@ def test_a_policy_that_sees_nan_is_told_to_stop(np_rng):
         policy.select_action(np.array([0.0, np.nan, 0.0]))
     with pytest.raises(ValueError, match=r"observations\[0\] masked"):
         policy.select_action(np.ma.array([0.0, 1.0, 2.0], mask=[True, False, False]))
-    with pytest.raises(ValueError, match=r"`limits` must be the lowest and the highest actions, in this order"):
-        nsde.SDEPolicy(policy.model, config, limits=([1.0, 1.0], [0.0, math.nan]), default_action=[0.0, 0.0])
+    for high, message in ((math.nan, "`limits` must be finite"), (0.5, "must be the lowest and the highest action")):
+        with pytest.raises(ValueError, match=message):
+            nsde.SDEPolicy(policy.model, config, limits=([1.0, 1.0], [2.0, high]), default_action=[0.0, 0.0])

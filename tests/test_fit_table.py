@@ -94,7 +94,7 @@ def test_forecasts_scores_and_paths_are_those_of_the_command_line(here, tmp_path
 def test_mistakes_are_told_in_the_words_of_python(here, tmp_path):
     file, run = here / "pumps.csv", here / "python"
     mistakes = {
-        r"`holdout` is a share": lambda: nsde.fit_table(file, holdout=1.0),
+        r"`holdout` must be within": lambda: nsde.fit_table(file, holdout=1.0),
         r"`steps` must be at least 1": lambda: nsde.fit_table(file, steps=0),
         r"`resume=True` needs the folder": lambda: nsde.fit_table(file, resume=True),
         r"Give `resume=True` to go on": lambda: nsde.fit_table(file, output=run),

@@ -184,7 +184,7 @@ def test_a_failing_run_costs_no_other(monkeypatch):
         return label, experiment, {}
 
     monkeypatch.setattr(compare, "_work", work)
-    monkeypatch.setattr(compare, "ProcessPoolExecutor", lambda num, mp_context: ThreadPoolExecutor(num))
+    monkeypatch.setattr(compare, "worker_pool", ThreadPoolExecutor)
     done = []
     with pytest.raises(FloatingPointError, match="not finite"):
         for label, _, _ in compare.run_all([(name, recipes.start(), None) for name in ("bad", "good", "better")], 1):

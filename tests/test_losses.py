@@ -167,7 +167,7 @@ def test_model_losses_by_hand(eps, history):
     assert float(losses["flow"]) == pytest.approx(float((r**2 * dt).mean()), rel=1e-5)
     nll = 0.5 * r**2 * dt * math.exp(-2 * log_g) + log_g
     assert float(losses["diffusion"]) == pytest.approx(float(nll.mean()), rel=1e-5)
-    assert float(losses["denoiser"]) == pytest.approx((-0.4 + eps) ** 2, rel=1e-5)
+    assert float(losses["denoiser"]) == pytest.approx((-0.4 + eps) ** 2 * float(dt.mean()), rel=1e-5)
 
     less = {
         k: v.detach()
@@ -195,7 +195,7 @@ def test_mask_leaves_out_what_was_not_observed():
     assert float(losses["flow"]) == pytest.approx(float((r**2 * dt)[mask].mean()), rel=1e-5)
     nll = 0.5 * r**2 * dt * math.exp(-2 * log_g) + log_g
     assert float(losses["diffusion"]) == pytest.approx(float(nll[mask].mean()), rel=1e-5)
-    assert float(losses["denoiser"]) == pytest.approx(0.36, rel=1e-5)
+    assert float(losses["denoiser"]) == pytest.approx(0.36 * float(dt.expand_as(r)[mask].mean()), rel=1e-5)
 
 
 # Gradients do not mix

@@ -170,7 +170,7 @@ def test_the_likelihood_of_gaps_shorter_than_the_slots_are_apart():
     """Steady motion by v = newest - older slot: it stays v all along, whatever the gap."""
     state, dt = torch.tensor([[[0.0], [1.0]]]), torch.tensor([[0.25]])
 
-    def fields(slots, condition):
+    def fields(slots, condition, rows):
         return slots[:, -1] - slots[:, -2], torch.full_like(slots[:, -1], 0.1)
 
     found = log_prob_of(fields, state, 1.0 * dt, dt, 4)

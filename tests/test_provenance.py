@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neuralsde.core.files import read_tensors
+from neuralsde.core.tensors import read_tensors
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "neuralsde"

@@ -159,7 +159,7 @@ def test_states_that_were_drawn_can_be_drawn_from(kind):
 
 EVERY = [
     NeuralSDEConfig(net=TINY),
-    NeuralSDEConfig(net=TINY, tau="uniform", history=2),
+    NeuralSDEConfig(net=TINY, tau="uniform"),
     NeuralSDEConfig(net=TINY, law=Moments()),
     GaussianConfig(net=TINY),
     RectifiedFlowConfig(net=TINY),
@@ -457,5 +457,5 @@ def test_how_time_is_given_is_one_value():
         assert config.num_late == num and from_dict(NeuralSDEConfig, to_dict(config)) == config
         assert type(from_dict(NeuralSDEConfig, to_dict(config)).time_input) is type(value)
     for value in (0.0, -1.0, math.nan, math.inf, "day"):
-        with pytest.raises(ValueError, match="`time_input` must be True, False or a positive period"):
+        with pytest.raises(ValueError, match="`time_input` must be"):
             NeuralSDEConfig(time_input=value)

@@ -49,7 +49,7 @@ def test_tokens_and_back(patch):
 
 
 def test_it_is_zero_at_first_and_sees_every_slot_place_and_condition():
-    net = UViT(SMALL, Form((2, 4, 4), history=3, condition_size=5, num_fields=3, reader=1))
+    net = UViT(SMALL, Form((2, 4, 4), history=3, condition_size=5, num_fields=3, readers=(1,)))
     state, condition = torch.randn(2, 3, 2, 4, 4, generator=rng()), torch.randn(2, 5, generator=rng(1))
     assert net(state, condition).shape == (2, 3, 2, 4, 4) and not bool(net(state, condition).any())
     before = awake(net)(state, condition)
@@ -75,7 +75,7 @@ def test_the_long_skips_are_used_in_reverse():
 
 
 def test_the_reader_does_not_train_the_features():
-    net = UViT(SMALL, Form((1, 4, 4), num_fields=3, reader=1)).train()
+    net = UViT(SMALL, Form((1, 4, 4), num_fields=3, readers=(1,))).train()
     with torch.no_grad():
         net.outward.weight.normal_(generator=rng())
     y = net(torch.randn(2, 1, 1, 4, 4, generator=rng()))

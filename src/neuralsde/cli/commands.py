@@ -149,20 +149,21 @@ COMMANDS: dict[str, type] = {command.__name__.lower(): command for command in _C
 def dispatch(arguments: list[str]) -> None:
     """Run a command; what a user can mend is raised in the words of its flags."""
     name, *rest = arguments
-    if name == "train":
-        try:
-            _train(rest)
-        except (ValueError, OSError, RunError) as error:
-            raise RunError(in_flags(str(error), Train)) from None
-        return
-    check(name in COMMANDS, f"There is no command {name!r}. Commands: {', '.join([*COMMANDS, 'train'])}.")
+    check(
+        name in COMMANDS or name == "train",
+        f"There is no command {name!r}. Commands: {', '.join([*COMMANDS, 'train'])}.",
+    )
+    try:
+        _train(rest) if name == "train" else _call(name, rest)
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError, RunError) as error:
+        raise RunError(in_flags(str(error), COMMANDS.get(name, Train))) from None
+
+
+def _call(name: str, rest: list[str]) -> None:
     command = COMMANDS[name]
     if command is Fit and {"-h", "--help"} & set(rest):
         command = short_help(command, Fit.SHORT)
     rest = ["--help" if argument == "--help-all" else argument for argument in rest]
-    try:
-        tyro.cli(command, args=rest, prog=f"nsde {name}", registry=PARTS).run()
-    except BrokenPipeError:
-        raise
-    except (ValueError, OSError, RunError) as error:
-        raise RunError(in_flags(str(error), COMMANDS[name])) from None
+    tyro.cli(command, args=rest, prog=f"nsde {name}", registry=PARTS).run()

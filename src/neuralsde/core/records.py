@@ -39,7 +39,7 @@ def check(condition: bool, message: str) -> None:
 
 def in_short(value: Any) -> str:
     """A value as a message shows it: what is long is cut."""
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 

@@ -386,8 +386,8 @@ def _numbers(name: str, values: Any, num: int | None = None) -> np.ndarray:
     """One number for each of `num` entries, or as many as there are."""
     try:
         with np.errstate(over="ignore"):
-            found = np.asarray(values, np.float64).astype(np.float32)
-    except (TypeError, ValueError, OverflowError):
+            found = as_array(values, name).astype(np.float32)
+    except (TypeError, OverflowError):
         raise ValueError(f"`{name}` must hold numbers. Got {in_short(values)}.") from None
     whole = found.ndim == 1 and len(found) == (num or len(found)) > 0
     check(whole, f"`{name}` must hold {num or 'one or more'} number(s) in a row. Got {in_short(values)}.")

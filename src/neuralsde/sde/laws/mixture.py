@@ -81,6 +81,10 @@ class MixtureStep(EulerStep):
     def reads(self) -> tuple[str, ...]:
         return ("flow", "diffusion", "mixture")
 
+    @property
+    def weighs_gaps(self) -> bool:
+        return True
+
     def components(self, raw: Float[Tensor, "B F *S"]) -> Components:
         """The mixture of a net's output. An output of 0 has mean 0 and variance 1, and components that differ."""
         num, size = self.config.components, math.prod(self.shape)
