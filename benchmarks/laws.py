@@ -1,4 +1,5 @@
-"""Whether the law of a step is right off the beaten path: wide, uneven and state-dependent gaps, correlated noise.
+"""Whether the law of a step is right off the beaten path: wide, uneven and state-dependent gaps, correlated noise, tails and
+modes, bounds, small spreads, long seasons.
 
     python benchmarks/laws.py --output results/laws.json              every case, seeds 0 to 2
     python benchmarks/laws.py --only correlated --seeds 0             some of them, printed
@@ -16,32 +17,39 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import as_completed
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import laws_mixture
 import numpy as np
 import torch
 
 import neuralsde as nsde
+from neuralsde.core.processes import worker_pool
+from neuralsde.experiments.recipes.known_sdes import irregular, start
+from neuralsde.experiments.task import task_for
+from neuralsde.experiments.tasks.known_sdes import field_errors, parametric
+from neuralsde.models.build import build
 from neuralsde.training.run_folder import provenance, write_results
 
 NET = nsde.MLPConfig(width=32, depth=2)
 LIKELIHOOD = {"noise": 0.0, "denoiser": None}
 BALANCED = {"tau": "uniform", "noise": 0.05, "denoiser": nsde.Denoiser(antithetic=True)}
-STEPS, BATCH, RATE = 1_500, 2_048, 3e-3
+STEPS, BATCH, RATE, AVERAGE = 2_000, 2_048, 3e-3, 0.998
 NUM_DRAWS = 20_000
 
 Paths = tuple[np.ndarray, np.ndarray]
 """States (N, T, d) and times (N, T)."""
 
 
-def trained(paths: Paths, seed: int, **settings: Any) -> nsde.NeuralSDE:
+def trained(paths: Paths, seed: int, *, batch_size: int = BATCH, **settings: Any) -> nsde.NeuralSDE:
     """A model of the paths."""
     data = nsde.Trajectories.from_arrays(list(paths[0]), list(paths[1]))
     model = nsde.NeuralSDE.for_data(data, net=NET, seed=seed, **settings)
-    config = nsde.TrainConfig(steps=STEPS, batch_size=BATCH, lr=RATE, seed=seed, ema=0.99)
+    config = nsde.TrainConfig(steps=STEPS, batch_size=batch_size, lr=RATE, seed=seed, ema=AVERAGE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         nsde.fit(model, data, config=config, options=nsde.RunOptions(progress=False))
@@ -103,7 +111,7 @@ def wide(shape: tuple[int, int], rng: np.random.Generator, low: float, ratio: fl
 def moments_of_a_gap(seed: int, gap: float) -> dict[str, float]:
     """Moments over even gaps: fields, one draw over a gap, and the 80 % band of new steps."""
     rng = np.random.default_rng(seed)
-    paths = ornstein_uhlenbeck(np.full((400, 200), gap), rng)
+    paths = ornstein_uhlenbeck(np.full((1_600, 200), gap), rng)
     model = trained(paths, seed, law=nsde.Moments(), **LIKELIHOOD)
     x = states_of(paths)
     f, g = model.fields(x)
@@ -143,7 +151,7 @@ def gaps_over_a_factor_100(seed: int) -> dict[str, float]:
 
 
 def gaps_that_depend_on_the_state(seed: int) -> dict[str, float]:
-    """Gaps of 0.02 where |x| < 0.7, else 0.1; interpolated states. Errors away from the jump of the gaps."""
+    """Gaps of 0.02 where |x| < 0.7, else 0.1; interpolated states. Errors further from the jump than a step is long (0.45)."""
     rng = np.random.default_rng(seed)
     x, t = [rng.normal(size=400)], [np.zeros(400)]
     for _ in range(500):
@@ -152,9 +160,9 @@ def gaps_that_depend_on_the_state(seed: int) -> dict[str, float]:
         x.append(decay * x[-1] + np.sqrt(1 - decay**2) * rng.normal(size=400))
         t.append(t[-1] + gap)
     paths = np.stack(x, 1)[..., None], np.stack(t, 1)
-    model = trained(paths, seed, **BALANCED)
+    model = trained(paths, seed, batch_size=8_192, **BALANCED | {"noise": 0.1})
     grid = states_of(paths)
-    grid = grid[(grid[:, 0].abs() - 0.7).abs() > 0.2]
+    grid = grid[(grid[:, 0].abs() - 0.7).abs() > 0.45]
     f, _ = model.fields(grid)
     slope = float((f * grid).sum() / grid.square().sum())
     return {"drift_error": relative(f + grid, grid), "slope": slope}
@@ -165,7 +173,6 @@ CORRELATED: dict[str, dict[str, Any]] = {
     "start, low rank": {"covariance": nsde.LowRank(rank=1)},
     "start, diagonal": {},
     "moments": {"law": nsde.Moments(), "covariance": nsde.Full(), **LIKELIHOOD},
-    "moments, diagonal": {"law": nsde.Moments(), **LIKELIHOOD},
     "uniform": {"covariance": nsde.Full(), **BALANCED},
     "uniform, diagonal": BALANCED,
 }
@@ -175,14 +182,14 @@ def correlated_noise(seed: int, kind: str) -> dict[str, float]:
     """Two dimensions, drift -x, noise correlated 0.9: fields, and bands of sums and differences after one time unit."""
     rng = np.random.default_rng(seed)
     root = np.linalg.cholesky(np.array([[1.0, 0.9], [0.9, 1.0]]))
-    paths = ornstein_uhlenbeck(np.full((400, 200), 0.05), rng, root)
+    paths = ornstein_uhlenbeck(np.full((1_600, 200), 0.05), rng, root)
     model = trained(paths, seed, **CORRELATED[kind])
     x = states_of(paths)
     f, _ = model.fields(x)
     sigma = model.noise_covariance(x).mean(0)
     fresh = ornstein_uhlenbeck(np.full((2_000, 20), 0.05), rng, root)[0]
     times = 0.05 * np.arange(21)
-    ends = model.sample(torch.from_numpy(fresh[:, 0]).float(), times, num_paths=200, rng=seed)[:, :, -1]
+    ends = model.sample(torch.from_numpy(fresh[:, 0]).float(), times, num_paths=100, rng=seed)[:, :, -1]
     truth = torch.from_numpy(fresh[:, -1]).float()
     return {
         "drift_error": relative(f + x, x),
@@ -195,8 +202,8 @@ def correlated_noise(seed: int, kind: str) -> dict[str, float]:
 def ten_dimensions(seed: int) -> dict[str, float]:
     """A random covariance in ten dimensions: Frobenius error of Σ."""
     rng = np.random.default_rng(seed)
-    mixing = rng.normal(size=(10, 10)) + 0.5 * np.eye(10)
-    cov = mixing @ mixing.T / 10
+    mixing = rng.normal(size=(10, 20))
+    cov = mixing @ mixing.T / 20
     paths = ornstein_uhlenbeck(np.full((400, 200), 0.05), rng, np.linalg.cholesky(cov))
     model = trained(paths, seed, covariance=nsde.Full())
     sigma = model.noise_covariance(states_of(paths, 500)).mean(0)
@@ -204,14 +211,96 @@ def ten_dimensions(seed: int) -> dict[str, float]:
     return {"frobenius_error": float((sigma - truth).norm() / truth.norm())}
 
 
+def known_system(seed: int, system: str) -> dict[str, float]:
+    """A system of `nsde compare known-sdes`, gaps over a factor 100, beside its true family fitted alike."""
+    row = irregular(start(system))
+    task = replace(row.task, gap_ratio=100.0)
+    data = task_for(task).data(seed)
+    model = build(row.model, data.transitions(), seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nsde.fit(model, data, config=replace(row.train, seed=seed, batch_size=BATCH), progress=False)
+    found = field_errors(model, task, seed) | parametric(data, task, seed=seed)
+    return found | {"ratio": found["drift_error"] / found["parametric_drift_error"]}
+
+
+def tails_and_modes(seed: int, system: str, law: str) -> dict[str, float]:
+    """One step with tails or modes: nats lost, and what is drawn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return laws_mixture.score(system, laws_mixture.train(system, laws_mixture.LAWS[law], seed=seed), seed=seed)
+
+
+def near_zero(seed: int, transform: str) -> dict[str, float]:
+    """dx = (1 - x) dt + √x dw: share of paths below 0 within 10 time units, and the distance of the law there."""
+
+    def paths(num: int, length: int, seed: int) -> np.ndarray:
+        rng, c = np.random.default_rng(seed), (1 - np.exp(-0.1)) / 4
+        x = [rng.gamma(2, 0.5, num)]
+        while len(x) < length:
+            x.append(c * rng.noncentral_chisquare(4, x[-1] * np.exp(-0.1) / c))
+        return np.stack(x, 1)[..., None]
+
+    states = paths(400, 250, seed)
+    times = np.broadcast_to(0.1 * np.arange(250), states.shape[:2])
+    model = trained((states, times), seed, transform=transform, **LIKELIHOOD)
+    drawn = model.sample(paths(20_000, 1, seed + 1)[:, 0], 0.1 * np.arange(101), rng=seed)[:, 0, :, 0].numpy()
+    one, two = (np.sort(paths(20_000, 1, seed + k)[:, 0, 0]) for k in (2, 3))
+    return {
+        "below_0": float((drawn < 0).any(1).mean()),
+        "wasserstein": float(np.abs(np.sort(drawn[:, -1]) - one).mean()),
+        "floor": float(np.abs(two - one).mean()),
+    }
+
+
+def small_spread(seed: int, normalise: str) -> dict[str, float]:
+    """Two walks with a common factor, whose difference reverts at rate 1."""
+    rng, decay = np.random.default_rng(seed), np.exp(-0.05)
+    common = 20 * rng.standard_normal((200, 1)) + np.sqrt(0.05) * rng.standard_normal((200, 500)).cumsum(1)
+    apart = [rng.standard_normal(200)]
+    while len(apart) < 500:
+        apart.append(decay * apart[-1] + np.sqrt(1 - decay**2) * rng.standard_normal(200))
+    half = np.stack(apart, 1) / 2
+    states = np.stack([common + half, common - half], -1)
+    model = trained((states, np.broadcast_to(0.05 * np.arange(500), (200, 500))), seed, normalise=normalise)
+    x = states[:, ::25].reshape(-1, 2)
+    drift = model.fields(x)[0].numpy()
+    return {"slope": float(np.polyfit(x[:, 0] - x[:, 1], drift[:, 0] - drift[:, 1], 1)[0])}
+
+
+def long_season(seed: int, time_input: bool | float) -> dict[str, float]:
+    """dx = cos(2πt / 100) dt + 0.2 dw, one season of 2,000 steps."""
+    rng, times = np.random.default_rng(seed), 0.05 * np.arange(2_001)
+    mean = 100 / (2 * np.pi) * np.sin(2 * np.pi * times / 100)
+    noise = 0.2 * np.sqrt(0.05) * rng.standard_normal((60, 2_000)).cumsum(1)
+    states = (10 * rng.standard_normal((60, 1)) + mean + np.concatenate([np.zeros((60, 1)), noise], 1))[..., None]
+    model = trained((states, np.broadcast_to(times, (60, 2_001))), seed, time_input=time_input, **LIKELIHOOD)
+    truth = np.cos(2 * np.pi * times[::40] / 100)
+    found = [model.fields(states[:, k], time=float(times[k]))[0].numpy()[:, 0] for k in range(0, len(times), 40)]
+    return {"drift_error": float(np.sqrt(np.mean((np.stack(found) - truth[:, None]) ** 2) / np.mean(truth**2)))}
+
+
 CASES: dict[str, Callable[[int], dict[str, float]]] = {
-    "moments, gap 0.5": lambda seed: moments_of_a_gap(seed, 0.5),
-    "moments, gap 1": lambda seed: moments_of_a_gap(seed, 1.0),
+    "moments, gap 0.5": partial(moments_of_a_gap, gap=0.5),
+    "moments, gap 1": partial(moments_of_a_gap, gap=1.0),
     "some wide gaps": some_wide_gaps,
     "gaps over a factor 100": gaps_over_a_factor_100,
+    "double well, gaps over a factor 100": partial(known_system, system="double_well"),
+    "van der Pol, gaps over a factor 100": partial(known_system, system="van_der_pol"),
     "gaps that depend on the state": gaps_that_depend_on_the_state,
-    **{f"correlated noise, {k}": (lambda seed, k=k: correlated_noise(seed, k)) for k in CORRELATED},
+    **{f"correlated noise, {kind}": partial(correlated_noise, kind=kind) for kind in CORRELATED},
     "correlated noise, 10 dimensions": ten_dimensions,
+    **{
+        f"{system}, {law}": partial(tails_and_modes, system=system, law=law)
+        for system in laws_mixture.SYSTEMS
+        for law in laws_mixture.LAWS
+    },
+    "near zero, log": partial(near_zero, transform="log"),
+    "near zero, none": partial(near_zero, transform="none"),
+    "small spread, whiten": partial(small_spread, normalise="whiten"),
+    "small spread, mean_std": partial(small_spread, normalise="mean_std"),
+    "long season, elapsed time": partial(long_season, time_input=True),
+    "long season, period": partial(long_season, time_input=100.0),
 }
 
 
@@ -242,13 +331,13 @@ def main() -> None:
     args = parser.parse_args()
     jobs = [(name, seed) for name in CASES if args.only in name for seed in args.seeds]
     found: dict[str, dict[int, dict[str, float]]] = {name: {} for name, _ in jobs}
-    with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
+    with worker_pool(args.processes) as pool:
         for job in as_completed([pool.submit(run, *job) for job in jobs]):
             name, seed, values = job.result()
             found[name][seed] = values
             print(json.dumps({"case": name, "seed": seed, **values}), flush=True)
     if args.output:
-        config = {"net": [NET.width, NET.depth], "steps": STEPS, "batch_size": BATCH, "lr": RATE}
+        config = {"net": [NET.width, NET.depth], "steps": STEPS, "batch_size": BATCH, "lr": RATE, "ema": AVERAGE}
         rows = {
             name: {"seeds": rows, "mean_and_error": summary([rows[s] for s in sorted(rows)])}
             for name, rows in found.items()
