@@ -428,6 +428,41 @@ def video_source() -> str:
     return f"{clips} test clips; {runs[0]['hardware']['gpu']}. Commits {_commits(runs)}."
 
 
+# Laws of a step
+
+LAW_ROWS = (
+    ("Moments, gap 0.5", "moments, gap 0.5", "drift_error", "≤ 0.05"),
+    ("Moments, gap 1", "moments, gap 1", "drift_error", "≤ 0.05"),
+    ("Moments, gap 1: inside the 80 % band", "moments, gap 1", "inside_80", "0.78 to 0.82"),
+    ("one gap in ten 2 to 6 long", "some wide gaps", "drift_error", "≤ 0.05"),
+    ("gaps over a factor 100", "gaps over a factor 100", "drift_error", "≤ 0.05"),
+    ("gaps that depend on the state", "gaps that depend on the state", "drift_error", "≤ 0.10"),
+    ("season of 2,000 steps, elapsed time", "long season, elapsed time", "drift_error", "≤ 0.05"),
+    ("two features, noise correlated 0.9", "correlated noise, moments", "noise_correlation", "0.87 to 0.93"),
+    ("the same, interpolated states", "correlated noise, uniform", "drift_error", "≤ 0.05"),
+    ("the same, independent noise", "correlated noise, uniform, diagonal", "drift_error", "wrong on purpose"),
+    ("ten dimensions, error of Σ", "correlated noise, 10 dimensions", "frobenius_error", "≤ 0.05"),
+    ("Student-t steps, nats lost", "t3, Mixture", "nats_lost", "≤ 0.02"),
+    ("2 % jumps, nats lost", "jumps, Mixture", "nats_lost", "≤ 0.02"),
+    ("event of 0.02, drawn", "event, Mixture", "probability", "0.018 to 0.022"),
+    ("near zero with log: paths below 0", "near zero, log", "below_0", "0"),
+    ("near zero with log: distance of the law", "near zero, log", "wasserstein", "0.007, the floor"),
+    ("small spread, whitened: slope", "small spread, whiten", "slope", "−1.1 to −0.9"),
+    ("double well, error over the true family's", "double well, gaps over a factor 100", "ratio", "≤ 1.2"),
+    ("van der Pol, the same", "van der Pol, gaps over a factor 100", "ratio", "≤ 1.2"),
+)
+
+
+def laws() -> str:
+    """What was measured of each law, with the standard error over training seeds."""
+    cases = _results("laws.json")["cases"]
+    body = []
+    for label, case, key, goal in LAW_ROWS:
+        mean, error = cases[case]["mean_and_error"][key]
+        body.append([label, key.replace("_", " "), f"{mean:.3g} ± {error:.2g}", goal])
+    return _show([["data", "measured", "mean ± standard error", "goal"], *body])
+
+
 # Speed
 
 
@@ -466,6 +501,7 @@ def latency() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "laws": laws,
     "rivals": rivals,
     "branching": branching,
     "branching-short": branching_short,
