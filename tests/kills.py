@@ -394,7 +394,7 @@ def kill(kills: dict[str, int], seed: int, say: Callable[[str], None] = print) -
     import torch
     import torch._inductor.config
 
-    import neuralsde.cli.commands
+    import neuralsde.cli.experiments
     import neuralsde.data.videos.sharding
     import neuralsde.experiments.compare
     import neuralsde.experiments.tasks.branching

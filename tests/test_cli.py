@@ -1,6 +1,5 @@
 import base64
 import json
-import os
 import re
 import signal
 import subprocess
@@ -12,10 +11,10 @@ from functools import partial
 import numpy as np
 import pytest
 import yaml
+from commands import ENV, call, fails
 from safetensors.torch import load_file
 
 from neuralsde import __version__
-from neuralsde.cli import main
 from neuralsde.cli.commands import COMMANDS
 from neuralsde.core.records import load_yaml
 from neuralsde.experiments.config import Experiment
@@ -24,7 +23,6 @@ from neuralsde.experiments.recipes import branching as branching_recipes
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES
 from neuralsde.nets.config import MLPConfig
 
-ENV = os.environ | {"OMP_NUM_THREADS": "1"}
 TINY = [
     *("--model.net.width", "8", "--model.net.depth", "1", "--train.steps", "4", "--train.batch-size", "32"),
     *("--log-every", "2", "--no-progress", "--cpu"),
@@ -36,11 +34,6 @@ def nsde(*arguments, **kwargs):
     """The command in a process of its own."""
     command = [sys.executable, "-m", "neuralsde.cli", *map(str, arguments)]
     return subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=120, **kwargs)
-
-
-def call(*arguments):
-    """The command in this process."""
-    main([str(a) for a in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +57,9 @@ def test_help_is_instant_and_imports_no_torch(arguments):
         "heavy = [m for m in ('torch', 'accelerate', 'numpy', 'matplotlib') if m in sys.modules]\n"
         "print('HEAVY', heavy, 'SECONDS', time.process_time())"  # of this process: the machine may be busy
     )
-    library = "import time, tyro; print(time.process_time())"  # half a second, or as slow as this machine is
+    library = "import time, tyro; print(time.process_time())"  # a second, or as slow as this machine is
     base = float(subprocess.run([sys.executable, "-c", library], env=ENV, capture_output=True, text=True).stdout)
-    limit, seconds = max(0.5, 5 * base), []
+    limit, seconds = max(1.0, 5 * base), []
     while len(seconds) < 5 and not any(s < limit for s in seconds):  # a busy machine is slow now and then
         done = subprocess.run([sys.executable, "-c", code, *arguments], env=ENV, capture_output=True, text=True)
         assert done.returncode == 0 and "HEAVY [] SECONDS" in done.stdout, done.stderr
@@ -77,7 +70,7 @@ def test_help_is_instant_and_imports_no_torch(arguments):
 def test_overview_names_every_command_and_no_arguments_show_it(capsys):
     call("--help")
     text = capsys.readouterr().out
-    for name in [*COMMANDS, "train"]:
+    for name in COMMANDS:
         assert re.search(rf"^  {name}\b", text, re.M)
     call()
     assert capsys.readouterr().out == text
@@ -85,7 +78,7 @@ def test_overview_names_every_command_and_no_arguments_show_it(capsys):
     assert capsys.readouterr().out == f"neuralsde {__version__}\n"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"train"}))
 def test_every_command_has_help(name, capsys):
     with pytest.raises(SystemExit) as stop:
         call(name, "--help")
@@ -194,16 +187,6 @@ def test_validation_paths_can_be_held_out(tmp_path):
 
 
 # Resume
-
-
-def fails(capsys, *arguments, code=2):
-    """The one line that a failing command prints."""
-    with pytest.raises(SystemExit) as stop:
-        call(*arguments)
-    assert stop.value.code == code
-    text = capsys.readouterr().err.strip()
-    assert len(text.splitlines()) == 1 and text.startswith("nsde: ")
-    return text
 
 
 def test_a_folder_with_a_run_needs_resume(run_dir, capsys):

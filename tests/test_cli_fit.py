@@ -6,9 +6,11 @@ import re
 
 import numpy as np
 import pytest
+from commands import call, fails
+from tables import NAMES, TINY, write_table
 
 from neuralsde import futures, load
-from neuralsde.cli.commands import COMMANDS
+from neuralsde.cli.fit import Fit
 from neuralsde.cli.options import PARTS, in_flags
 from neuralsde.data.tables.read import read_table
 from neuralsde.data.tables.series import Series
@@ -16,28 +18,8 @@ from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.references import brownian_nll
 from neuralsde.sde.config import Moments
 from neuralsde.training.run_folder import losses
-from test_cli import call, fails
 
-TINY = ["--net.width", "8", "--net.depth", "1", "--steps", "4", "--train.batch-size", "32", "--log-every", "2"]
 TINY += ["--no-progress", "--cpu"]
-NAMES = ["--id", "who", "--time", "when", "--columns", "a", "b", "--context", "u"]
-
-
-def write_table(file, num_paths=5, length=40, seed=0):
-    """Walks with gaps, a text cell, a repeated row, a row without time and rows out of order."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for p in range(num_paths):
-        x = rng.standard_normal((length, 2)).cumsum(0)
-        for k in range(length):
-            minute = f"2026-03-29T{k // 60:02d}:{k % 60:02d}:00+01:00"
-            a = "" if rng.random() < 0.1 else f"{x[k, 0]:.4f}"
-            rows.append([f"pump {p}", minute, a, f"{x[k, 1]:.4f}", str(p % 2), "fine", str(k)])
-    rows[3][3] = "error"
-    rows[5], rows[6] = rows[6], rows[5]
-    rows += [rows[10], ["pump 0", "", "1", "1", "0", "fine", "0"]]
-    file.write_text("who,when,a,b,u,state,n\n" + "\n".join(",".join(r) for r in rows) + "\n")
-    return file
 
 
 @pytest.fixture(scope="module")
@@ -238,13 +220,13 @@ def test_settings_that_nothing_reads_are_refused(options, message):
 
     from neuralsde.forecast.fit import refuse_unread
 
-    config = tyro.cli(COMMANDS["fit"], args=["pumps.csv", *options], registry=PARTS).model
+    config = tyro.cli(Fit, args=["pumps.csv", *options], registry=PARTS).model
     if message is None:
         refuse_unread(config)
     else:
         with pytest.raises(ValueError) as error:
             refuse_unread(config)
-        assert re.search(message, in_flags(str(error.value), COMMANDS["fit"]))
+        assert re.search(message, in_flags(str(error.value), Fit))
 
 
 def test_what_is_not_there_is_named(tmp_path, capsys):

@@ -7,14 +7,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from commands import call, fails
+from walk_paths import walk_model, walks
 
 from neuralsde.core.records import to_dict
 from neuralsde.data.tables.series import FILE, Series
 from neuralsde.forecast.report import score_table, show_score, verdict
 from neuralsde.forecast.skill import evaluate_forecasts
 from neuralsde.models.build import load
-from test_cli import call, fails
-from test_skill import walk_model, walks
 
 pd = pytest.importorskip("pandas")
 

@@ -13,6 +13,8 @@ import torch
 pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
 
 
+from commands import call, fails
+
 from neuralsde.core.records import save_yaml
 from neuralsde.experiments import compare, result_tables
 from neuralsde.experiments.config import ROBUSTNESS, Variant
@@ -28,7 +30,6 @@ from neuralsde.models.build import build
 from neuralsde.nets.config import EncodedConfig
 from neuralsde.policy.controller import SDEPolicy
 from neuralsde.training.config import TrainConfig
-from test_cli import call, fails
 
 FEW = ["--num-episodes", "2", "--num-workers", "1"]
 

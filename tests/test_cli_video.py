@@ -15,6 +15,7 @@ import av
 import numpy as np
 import pytest
 import torch
+from commands import ENV, call, fails
 from safetensors.torch import load_file
 from video_files import write_film, write_sound
 
@@ -26,7 +27,6 @@ from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.video.config import VideoFit
 from neuralsde.video.fit import fit_videos
 from neuralsde.video.model import load_video_model
-from test_cli import ENV, call, fails
 
 TINY = ["--size", "16", "--num-context", "3", "--width", "32", "--batch-size", "8", "--num-workers", "0"]
 TINY += ["--autoencoder-steps", "12", "--steps", "8", "--no-progress", "--cpu"]

@@ -131,6 +131,18 @@ def test_chunks_do_not_change_the_paths(kind, num_slots):
         torch.testing.assert_close(model.sample(x, times, num_paths=3, rng=seeded(), chunk=chunk), whole)
 
 
+@pytest.mark.parametrize("num_slots", [1, 2])
+def test_a_path_drawn_alone_has_the_same_bits_in_any_batch(kind, num_slots):
+    model, pairs = make(kind, context_size=2, history=num_slots)
+    batch = pairs[torch.arange(7)]
+    times, keys = DT * np.arange(12.0), Noise.draw(0, 7)
+    many = model.sample(batch.history, times, context=batch.context, rng=keys, chunk=1)
+    for k in (0, 4, 6):
+        own = slice(k, k + 1)
+        one = model.sample(batch.history[own], times, context=batch.context[own], rng=keys[own], chunk=1)
+        assert torch.equal(many[own], one)
+
+
 def test_saved_models_give_the_same_samples(kind, tmp_path):
     model, pairs = make(kind, context_size=2, history=2, time_input=True)
     batch = pairs[torch.arange(5)]

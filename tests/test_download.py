@@ -8,14 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+from commands import call
+from robot_files import pusht as pusht_arrays
+from robot_files import refused, write_zarr, zip_of
 
 from neuralsde.core.records import RunError
 from neuralsde.data import download
 from neuralsde.data.download import SOURCES, Source, fetch
 from neuralsde.data.robots.read import read_demonstrations
-from test_cli import call
-from test_imitation_data import pusht as pusht_arrays
-from test_imitation_data import refused, write_zarr, zip_of
 
 CONTENT = bytes(k * k % 251 for k in range(1_000_003))
 SHA = hashlib.sha256(CONTENT).hexdigest()

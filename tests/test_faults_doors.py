@@ -306,3 +306,12 @@ def test_a_policy_that_sees_nan_is_told_to_stop(np_rng):
     for high, message in ((math.nan, "`limits` must be finite"), (0.5, "must be the lowest and the highest action")):
         with pytest.raises(ValueError, match=message):
             nsde.SDEPolicy(policy.model, config, limits=([1.0, 1.0], [2.0, high]), default_action=[0.0, 0.0])
+
+
+def test_nets_have_a_largest_size():
+    for settings, message in (
+        ({"width": 10**9}, "`width` must be .*at most 8,192"),
+        ({"depth": 10**6}, "at most 1,000"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            nsde.MLPConfig(**settings)

@@ -256,8 +256,13 @@ def test_a_wrong_value_in_any_record_is_refused_in_one_line(every, first, tmp_pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"net": {"kind": "MLPConfig", "width": 100_000, "depth": 1}}, r"has shape \(16,\), not \(100000,\)"),
-        ({"net": {"kind": "MLPConfig", "width": 16, "depth": 10**6}}, r"asks for far more than the \d+ tensors there"),
+        (
+            {"net": {"kind": "MLPConfig", "width": 100_000, "depth": 1}},
+            r"`width` must be at most 8,192\. Got width=100000",
+        ),
+        ({"net": {"kind": "MLPConfig", "width": 8_000, "depth": 1}}, r"has shape \(16,\), not \(8000,\)"),
+        ({"net": {"kind": "MLPConfig", "width": 16, "depth": 10**6}}, r"`depth` must be at most 1,000"),
+        ({"net": {"kind": "MLPConfig", "width": 16, "depth": 900}}, r"asks for far more than the \d+ tensors there"),
         ({"history": 10**9}, "does not fit its config"),
         ({"history": 10**30}, "describes no model|does not fit"),
     ],

@@ -4,15 +4,15 @@ import json
 
 import numpy as np
 import pytest
+from commands import call
+from tables import NAMES, TINY, write_table
 
 import neuralsde as nsde
-from neuralsde.cli.commands import COMMANDS
+from neuralsde.cli.fit import Fit
 from neuralsde.cli.options import in_flags
 from neuralsde.data.tables.series import Series
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.training.config import RunOptions, TrainConfig
-from test_cli import call
-from test_cli_fit import NAMES, TINY, write_table
 
 READING = {"id": "who", "time": "when", "columns": ["a", "b"], "context": ["u"], "time_unit": "min"}
 SETTINGS = {
@@ -126,7 +126,7 @@ def test_mistakes_are_told_in_the_words_of_python(here, tmp_path):
     ],
 )
 def test_names_of_arguments_become_flags(text, wanted):
-    assert in_flags(text, COMMANDS["fit"]) == wanted
+    assert in_flags(text, Fit) == wanted
 
 
 # Help

@@ -7,63 +7,24 @@ import pickle
 import re
 import shutil
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zarr
+from commands import call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from robot_files import ENDS, LENGTHS, NUM, arrays, pusht, refused, write_zarr, zip_of
 
 from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.robots.read import read_demonstrations
-from test_cli import call
-
-LENGTHS = [5, 3, 4]
-ENDS = np.cumsum(LENGTHS)
-NUM = int(ENDS[-1])
-
-
-def arrays():
-    """Row k holds k in every array, so that a row is known by its numbers."""
-    k = np.arange(NUM, dtype=np.float32)
-    return {
-        "action": np.stack([k, 100 + k], 1),
-        "state": np.stack([k + 0.1 * i for i in range(5)], 1),
-        "keypoint": np.broadcast_to(k[:, None, None], (NUM, 9, 2)).copy(),
-    }
 
 
 def write_npz(file, values=None, ends=ENDS, **more):
     np.savez(file, **(arrays() if values is None else values), episode_ends=ends, **more)
-    return file
-
-
-def write_zarr(folder, values=None, ends=ENDS, chunk=5, zarr_format=2):
-    group = zarr.open_group(str(folder), mode="w", zarr_format=zarr_format)
-    for name, value in (arrays() if values is None else values).items():
-        array = group.create_array(
-            f"data/{name}",
-            shape=value.shape,
-            dtype=value.dtype,
-            chunks=(chunk, *value.shape[1:]),
-            config={"write_empty_chunks": True},
-        )
-        array[:] = value
-    array = group.create_array("meta/episode_ends", shape=(len(ends),), dtype="i8", config={"write_empty_chunks": True})
-    if len(ends):
-        array[:] = ends
-    return folder
-
-
-def zip_of(folder, file, prefix=""):
-    with zipfile.ZipFile(file, "w") as archive:
-        for p in sorted(folder.rglob("*")):
-            archive.write(p, prefix + p.relative_to(folder).as_posix())
     return file
 
 
@@ -87,8 +48,8 @@ def lerobot_columns(values, rows, episode):
 
 def write_lerobot(folder, version="v2.1", values=None, files=((0,), (1, 2)), extra=None):
     """Version 2: a file per episode. Version 3: `files` says which episodes lie in which file."""
-    if values is None:
-        known = arrays()
+    if values is None or "state" in values:
+        known = arrays() if values is None else values
         values = {"observation.state": known["state"][:, :2], "action": known["action"]}
     tables = [lerobot_columns(values, np.arange(e - n, e), k) for k, (e, n) in enumerate(zip(ENDS, LENGTHS))]
     if extra is not None:
@@ -123,13 +84,15 @@ def write_lerobot(folder, version="v2.1", values=None, files=((0,), (1, 2)), ext
 
 
 FORMS = {
-    "npz": lambda d: write_npz(d / "lowdim.npz"),
-    "zarr": lambda d: write_zarr(d / "replay.zarr"),
-    "zarr zip": lambda d: zip_of(write_zarr(d / "replay.zarr"), d / "replay.zarr.zip"),
-    "zarr in a folder in a zip": lambda d: zip_of(write_zarr(d / "x.zarr"), d / "pusht.zip", "pusht/x.zarr/"),
-    "zarr format 3": lambda d: write_zarr(d / "replay.zarr", zarr_format=3),
-    "lerobot 2": lambda d: write_lerobot(d / "set"),
-    "lerobot 3": lambda d: write_lerobot(d / "set", "v3.0"),
+    "npz": lambda d, v=None: write_npz(d / "lowdim.npz", v),
+    "zarr": lambda d, v=None: write_zarr(d / "replay.zarr", v),
+    "zarr zip": lambda d, v=None: zip_of(write_zarr(d / "replay.zarr", v), d / "replay.zarr.zip"),
+    "zarr in a folder in a zip": lambda d, v=None: zip_of(
+        write_zarr(d / "x.zarr", v), d / "pusht.zip", "pusht/x.zarr/"
+    ),
+    "zarr format 3": lambda d, v=None: write_zarr(d / "replay.zarr", v, zarr_format=3),
+    "lerobot 2": lambda d, v=None: write_lerobot(d / "set", values=v),
+    "lerobot 3": lambda d, v=None: write_lerobot(d / "set", "v3.0", v),
 }
 each_form = pytest.mark.parametrize("form", FORMS)
 
@@ -417,12 +380,11 @@ def test_ends_must_be_whole_numbers(tmp_path):
 
 
 @each_form
-def test_numbers_must_be_finite(form, tmp_path, monkeypatch):
+def test_numbers_must_be_finite(form, tmp_path):
     broken = arrays()
     broken["state"][7, 1] = np.nan
-    monkeypatch.setitem(globals(), "arrays", lambda: broken)
     with pytest.raises(ValueError, match=r"state` must be finite. Got \S+\[7, 1\]=nan"):
-        read_demonstrations(FORMS[form](tmp_path))
+        read_demonstrations(FORMS[form](tmp_path, broken))
 
 
 class Harmful:
@@ -598,22 +560,6 @@ def test_a_missing_extra_is_named(form, module, tmp_path, monkeypatch):
 
 
 # nsde data pusht
-
-
-def refused(capsys, message, *arguments):
-    """The command stops with this message, and writes nothing."""
-    with pytest.raises(SystemExit) as stop:
-        call("data", "pusht", *arguments)
-    *_, last = capsys.readouterr().err.strip().splitlines()
-    assert stop.value.code == 2 and last.startswith("nsde: ") and message in last, last
-
-
-def pusht(num_episodes=206, num_rows=25_650):
-    """Arrays of the shapes of Push-T."""
-    rng = np.random.default_rng(0)
-    ends = np.linspace(0, num_rows, num_episodes + 1).astype(int)[1:]
-    values = {name: rng.uniform(1, 511, (num_rows, n)).astype(np.float32) for name, n in (("action", 2), ("state", 5))}
-    return values | {"keypoint": rng.uniform(1, 511, (num_rows, 9, 2)).astype(np.float32)}, ends
 
 
 @pytest.mark.parametrize("form", ["npz", "zarr", "zip"])

@@ -147,8 +147,15 @@ def correlated_paths(seed=0, num=300, length=100, dt=0.05, rho=0.9):
     return np.stack(x, 1)
 
 
-@pytest.mark.parametrize("covariance", [Full(), LowRank(rank=1)], ids=["full", "low rank"])
-@pytest.mark.parametrize("law", [Euler(), Moments()], ids=["euler", "moments"])
+@pytest.mark.parametrize(
+    ("law", "covariance"),
+    [
+        pytest.param(Euler(), Full(), id="euler-full"),
+        pytest.param(Euler(), LowRank(rank=1), id="euler-low rank"),
+        pytest.param(Moments(), Full(), id="moments-full"),
+        pytest.param(Moments(), LowRank(rank=1), id="moments-low rank", marks=pytest.mark.slow),
+    ],
+)
 def test_correlated_noise_is_learned_and_drawn(law, covariance):
     data = nsde.Trajectories.from_arrays(correlated_paths(), dt=0.05)
     model = NeuralSDE.for_data(data, net=TINY, law=law, covariance=covariance, noise=0.0, denoiser=None)

@@ -218,7 +218,9 @@ def test_the_energy_loss_is_that_of_the_right_one_among_all():
 STEPS = {"LSTMGMM": 300, "IBC": 500, "BET": 200, "DDIM-unet": 300, "RF-transformer": 400}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "DDIM-unet")) for n in STEPS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ("DDIM-unet", "IBC"))) for n in STEPS]
+)
 def test_both_ways_are_taken_about_equally_often(name):
     model, pairs = make(name)
     nsde.fit(model, pairs, steps=STEPS[name], batch_size=64, lr=3e-3, progress=False)

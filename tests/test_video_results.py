@@ -37,7 +37,7 @@ def results(rows):
 def test_comparisons_have_their_command_and_their_table():
     import typing
 
-    from neuralsde.cli.commands import Compare
+    from neuralsde.cli.experiments import Compare
 
     known = get_args(get_args(typing.get_type_hints(Compare, include_extras=True)["task"])[0])
     assert set(known) == set(COMPARISONS) == set(TABLES)

@@ -21,7 +21,9 @@ import pytest
 pytest.importorskip("av", reason="PyAV is not installed")
 pytest.importorskip("h5py", reason="h5py is not installed")
 
+from commands import call
 from video_files import lossless, pictures, read_videos, write_film
+from video_sets import bad_files, write_kth, write_river
 
 from neuralsde.core.records import RunError
 from neuralsde.data.download import Source
@@ -30,8 +32,6 @@ from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.data.videos.folders import folder_clips
 from neuralsde.data.videos.sharding import write_shards
 from neuralsde.data.videos.shards import VideoShards
-from test_cli import call
-from test_video_data import bad_files, write_kth, write_river
 
 SMALL = FrameSettings(size=(12, 16))
 LENGTHS = [5, 9, 4, 12, 7]

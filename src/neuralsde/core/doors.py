@@ -32,6 +32,9 @@ class Range(NamedTuple):
 
 FINITE = Range("finite", lambda v: True)  # what every number must be
 Count = Annotated[int, Range("at least 1", lambda v: v >= 1)]
+Width = Annotated[int, Range("at most 8,192", lambda v: v <= 8_192)]
+Depth = Annotated[int, Range("at most 1,000", lambda v: v <= 1_000)]
+"""Sizes of nets: what is larger is a slip, and would take all memory."""
 Positive = Annotated[float, Range("positive and finite", lambda v: v > 0)]
 Share = Annotated[float, Range("within [0, 1)", lambda v: 0 <= v < 1)]
 Seed = Annotated[int, Range("from -2^63 to 2^63 - 1", lambda v: -(2**63) <= v < 2**63)]

@@ -227,7 +227,7 @@ class SequenceModel(nn.Module, ABC):
             sampler: replaces `model.sampler` for this call.
             rng: a seed, the source of the path keys, or the keys themselves, one per path; None draws new ones. torch's
                 own seed has no part in it.
-            chunk: paths integrated at once; None bounds the memory.
+            chunk: paths integrated at once; None bounds the memory. With 1 a path has the same bits in any batch.
         """
         sampler = self.own_sampler(sampler)
         model = evaluated(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from neuralsde.core.doors import Count, check_fields
+from neuralsde.core.doors import Count, Depth, Width, check_fields
 from neuralsde.core.records import Choice, check
 
 HISTORY_HEADS = 4  # attention heads of a transformer of the history; they share out the memory
@@ -28,9 +28,9 @@ class MLPConfig(NetConfig):
 
     builds: ClassVar[str] = "neuralsde.nets.mlp:MLP"
 
-    width: int = 128
+    width: Width = 128
     """Features of the hidden layers."""
-    depth: int = 3
+    depth: Depth = 3
     """Number of residual blocks."""
     dropout: float = 0.0
     """Dropout probability inside the blocks."""
@@ -67,13 +67,13 @@ class EncodedConfig(MLPConfig):
 
     builds: ClassVar[str] = "neuralsde.nets.encoded:EncodedMLP"
 
-    width: int = 512
+    width: Width = 512
     """Features of the encoder's hidden layers."""
     memory: Count = 256
     """Features of the encoded context."""
-    step_width: int = 256
+    step_width: Width = 256
     """Features of the hidden layers of the part that moves."""
-    step_depth: int = 2
+    step_depth: Depth = 2
     """Its residual blocks."""
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class ImageConfig(EncodedConfig):
 
     builds: ClassVar[str] = "neuralsde.nets.images:ImageMLP"
 
-    depth: int = 1
+    depth: Depth = 1
     """Residual blocks of the encoder, after the convolutions."""
     size: int = 96
     """Pixels of a side."""
@@ -148,11 +148,11 @@ class ChunkTransformerConfig(NetConfig):
 
     builds: ClassVar[str] = "neuralsde.nets.chunk_transformer:ChunkTransformer"
 
-    layers: int = 8
+    layers: Depth = 8
     """Layers, each with attention to the chunk and to the condition."""
-    heads: int = 4
+    heads: Depth = 4
     """Attention heads; they share out the width."""
-    width: int = 256
+    width: Width = 256
     """Features of a token."""
     dropout: float = 0.1
     """Dropout probability in attention and perceptrons."""
@@ -169,7 +169,7 @@ class UViTConfig(NetConfig):
 
     builds: ClassVar[str] = "neuralsde.nets.uvit:UViT"
 
-    width: int = 256
+    width: Width = 256
     """Features of a token: 64 gives about 0.2 million parameters, 256 six, 512 forty, 768 a hundred and ten."""
     patch: Count = 1
     """Side of the square of places that is one token."""
@@ -197,7 +197,7 @@ class ConvConfig:
     """Channels of a place."""
     down: int = 8
     """Pixels of the image per place of the grid, along each side: 2, 4, 8 or 16."""
-    width: int = 32
+    width: Width = 32
     """Channels at the image's resolution; they double with each halving, up to four times."""
 
     def __post_init__(self) -> None:
@@ -239,11 +239,11 @@ class LSTMConfig:
 class GPTConfig:
     """A causal transformer of the last observations."""
 
-    layers: int = 6
+    layers: Depth = 6
     """Layers."""
-    heads: int = 6
+    heads: Depth = 6
     """Attention heads; they share out the width."""
-    width: int = 120
+    width: Width = 120
     """Features of a token."""
 
     def __post_init__(self) -> None:
