@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         Sampler,
     )
     from neuralsde.sde.model import NeuralSDE
+    from neuralsde.selection.fit import fit
     from neuralsde.training.config import RunOptions, TrainConfig
-    from neuralsde.training.fit import fit
     from neuralsde.video.clips import Clip
     from neuralsde.video.config import VideoFit
     from neuralsde.video.fit import fit_videos
@@ -72,7 +72,7 @@ _HOME = {
     "describe": "data.describe",
     "evaluate_forecasts": "forecast.skill",
     "evaluate_table": "forecast.tables",
-    "fit": "training.fit",
+    "fit": "selection.fit",
     "fit_table": "forecast.fit",
     "fit_videos": "video.fit",
     "forecast_table": "forecast.tables",

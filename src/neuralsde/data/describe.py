@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from neuralsde.core.doors import door
+from neuralsde.data.diagnosis import Trait, diagnose
 from neuralsde.data.trajectories import Paths
 
 FEW_VALUES = 10  # up to so many distinct values look like categories
@@ -65,6 +66,7 @@ class Description:
     durations: Spread  # time from the first to the last observation of a path
     gaps: Spread  # time between consecutive observations
     features: tuple[Feature, ...]
+    traits: tuple[Trait, ...]  # what kind of paths these are, each with what follows from it
     warnings: tuple[str, ...]  # what looks as if it were not meant, each with what to do about it
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,6 +88,7 @@ class Description:
             lines.append(f"{f.name:{width}}  {numbers}  {f.shown_missing} {100 * f.still:5.1f} %")
         if len(self.features) > SHOWN:
             lines.append(f"… and {len(self.features) - SHOWN} more features")
+        lines += [f"{trait.name}: {trait.text}" for trait in self.traits]
         return "\n".join([*lines, *(f"! {warning}" for warning in self.warnings)])
 
 
@@ -126,6 +129,7 @@ def describe(data: Paths) -> Description:
         durations=Spread.of(times[last] - times[last - lengths + 1]),
         gaps=spread,
         features=tuple(features),
+        traits=diagnose(data).traits,
         warnings=tuple(warnings),
     )
 

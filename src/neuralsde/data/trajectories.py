@@ -10,7 +10,6 @@ once. Lagged transitions overlap: train on them, but never add up their likeliho
 
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -199,9 +198,9 @@ class Trajectories:
             raise ValueError(f"`paths` must name some of the {len(self)} paths, from 0 on. Got {show(list(paths))}.")
         chosen = torch.as_tensor(paths, device=self.lengths.device)
         first = (self.lengths.cumsum(0) - self.lengths)[chosen]
-        return self._cut(first, self.lengths[chosen], self.begin[chosen])
+        return self.cut(first, self.lengths[chosen], self.begin[chosen])
 
-    def _cut(self, first: Tensor, lengths: Tensor, begin: Tensor) -> Trajectories:
+    def cut(self, first: Tensor, lengths: Tensor, begin: Tensor) -> Trajectories:
         """Paths of these lengths from these rows on."""
         shift = first - (lengths.cumsum(0) - lengths)
         rows = torch.arange(int(lengths.sum()), device=lengths.device) + torch.repeat_interleave(shift, lengths)
@@ -236,10 +235,12 @@ class Trajectories:
             )
         first = self.lengths.cumsum(0) - self.lengths
         early = self.lengths - late
-        return self._cut(first, early, self.begin), self._cut(first + early, late, self.begin)
+        return self.cut(first, early, self.begin), self.cut(first + early, late, self.begin)
 
     @door
-    def transitions(self, *, lag: Lag = None, history: Count = 1, spacing: Lag = None) -> Transitions:
+    def transitions(
+        self, *, lag: Lag = None, history: Count = 1, spacing: Lag = None, pad: bool = False
+    ) -> Transitions:
         """All pairs of states to learn from.
 
         Args:
@@ -247,8 +248,15 @@ class Trajectories:
                 consecutive observations.
             history: slots of the state.
             spacing: physical time between the slots, if not that of the pairs; of several times the shortest.
+            pad: where a path begins, slots before it hold its first observation.
         """
-        return pair_up(self, lag, history, spacing)
+        return pair_up(self, lag, history, spacing, pad=pad)
+
+    def slots(self, rows: Int[Tensor, " B"], *, history: int, spacing: Lag = None) -> Int[Tensor, "B H"]:
+        """Rows of the history slots of these observations, oldest first; before the first observation of a path that one."""
+        slots = _slots(self, history, as_lags(spacing)[0], near=False)
+        _, first, _ = _ends(self)
+        return torch.stack([torch.maximum(slot, first)[rows] for slot in reversed(slots)], dim=1)
 
 
 Paths = Annotated[Trajectories, "Use Trajectories.from_arrays(states, times)."]
@@ -347,24 +355,47 @@ def as_lags(lag: Lag) -> tuple[float | None, ...]:
     return tuple(sorted(lags, key=lambda each: each or 0.0))
 
 
-def pair_up(data: Trajectories, lag: Lag, history: int, spacing: Lag) -> Transitions:
+def _ends(data: Trajectories) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each observation: its path, and the first and the last row of that."""
+    path = torch.repeat_interleave(torch.arange(len(data), device=data.lengths.device), data.lengths)
+    first = (data.lengths.cumsum(0) - data.lengths)[path]
+    return path, first, first + data.lengths[path] - 1
+
+
+def _slots(data: Trajectories, history: int, apart: float | None, *, near: bool = True) -> list[Tensor]:
+    """Rows of the slots of each observation, newest first; -1, or a row before the path, where there is none `near`."""
+    path, first, _ = _ends(data)
+    index = torch.arange(len(data.states), device=data.states.device)
+    older = range(-1, -history, -1)
+    return [index] + [
+        index + k if apart is None else _snap(data.times, path, first, apart, k, near=near) for k in older
+    ]
+
+
+def _before_the_start(data: Trajectories, apart: float | None, k: int) -> Tensor:
+    """Where slot k back lies before a path that begins with its first observation."""
+    path, first, _ = _ends(data)
+    index = torch.arange(len(data.states), device=data.states.device)
+    begins = (data.times[data.lengths.cumsum(0) - data.lengths] <= data.begin)[path]
+    early = index - k < first if apart is None else data.times - k * apart < data.times[first]
+    return begins & early
+
+
+def pair_up(data: Trajectories, lag: Lag, history: int, spacing: Lag, *, pad: bool = False) -> Transitions:
     """The transitions of all paths; `spacing` is that of the history slots, if not the shortest lag."""
     lags = as_lags(lag)
-    if history > int(data.lengths.max()):
+    if history > int(data.lengths.max()) and not pad:
         raise ValueError(_why_none(data, lag, history))
-    lengths, device = data.lengths, data.states.device
-    path = torch.repeat_interleave(torch.arange(len(data), device=device), lengths)
-    first = (lengths.cumsum(0) - lengths)[path]
-    last = first + lengths[path] - 1
-    index = torch.arange(len(data.states), device=device)
-
-    # Slots of the state, newest first
+    path, first, last = _ends(data)
+    index = torch.arange(len(data.states), device=data.states.device)
     apart = lags[0] if spacing is None else as_lags(spacing)[0]
-    older = range(-1, -history, -1)
-    slots = [index] + [index + k if apart is None else _snap(data.times, path, first, apart, k) for k in older]
-    complete = torch.ones_like(index, dtype=torch.bool)
-    for newer, before in itertools.pairwise(slots):
-        complete &= (before >= first) & (before < newer)
+    slots, complete = _slots(data, history, apart), torch.ones_like(index, dtype=torch.bool)
+    for k in range(1, history):
+        there = (slots[k] >= first) & (slots[k] < slots[k - 1])
+        if pad:
+            early = _before_the_start(data, apart, k) & ~there
+            slots[k], there = torch.where(early, first, slots[k]), there | early
+        complete &= there
 
     # The next state, for each lag; what a shorter lag paired already is left out
     found: list[tuple[Tensor, Tensor]] = []
@@ -420,8 +451,8 @@ def _why_none(data: Trajectories, lag: Lag, history: int) -> str:
     )
 
 
-def _snap(times: Tensor, path: Tensor, first: Tensor, lag: float, shift: int) -> Tensor:
-    """The observation of the same path nearest to `shift` lags later, -1 where none is near.
+def _snap(times: Tensor, path: Tensor, first: Tensor, lag: float, shift: int, *, near: bool = True) -> Tensor:
+    """The observation of the same path nearest to `shift` lags later, -1 where none is `near` or the path has ended.
 
     Near is half a lag for the next state, whose true dt is known, and a quarter for older slots, whose place is not.
     """
@@ -431,6 +462,8 @@ def _snap(times: Tensor, path: Tensor, first: Tensor, lag: float, shift: int) ->
     want = line + shift * lag
     right = torch.searchsorted(line, want).clamp(max=len(line) - 1)
     left = (right - 1).clamp(min=0)
-    near = torch.where((want - line[left]).abs() <= (line[right] - want).abs(), left, right)
-    miss = (path[near] != path) | ((line[near] - want).abs() > (0.5 if shift > 0 else 0.25) * lag)
-    return torch.where(miss, torch.full_like(near, -1), near)
+    found = torch.where((want - line[left]).abs() <= (line[right] - want).abs(), left, right)
+    miss = path[found] != path
+    if near:
+        miss |= (line[found] - want).abs() > (0.5 if shift > 0 else 0.25) * lag
+    return torch.where(miss, torch.full_like(found, -1), found)

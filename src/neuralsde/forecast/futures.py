@@ -289,7 +289,8 @@ def _origins(model: SequenceModel, data: Trajectories) -> _Origins:
     extended = Trajectories(data.states[longer], data.times[longer] + (row > last), lengths, begin=data.begin)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of paths that are too short: callers say which they leave out
-        pairs = extended.transitions(history=model.config.history, spacing=model.lag)
+        config = model.config
+        pairs = extended.transitions(history=config.history, spacing=model.lag, pad=config.pad_history)
     slots = pairs.start[:, None] if pairs.stacked is None else pairs.stacked[:, :-1]
     slots = slots - pairs.path[:, None]
     met = _met(data).flatten(1).all(1)[slots].all(1)

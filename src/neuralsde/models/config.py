@@ -40,6 +40,8 @@ class ModelConfig(Choice):
     one per feature. Paths stay in its range; steps, noise and states between two observed ones are those of the transform."""
     history: Count = 1
     """Observations in the state, spaced by the lag of the data. Only the newest is predicted."""
+    pad_history: bool = False
+    """Where a path begins, slots before it hold its first observation: starts are learned, and a state given alone is one."""
     time_input: bool | float = False
     """Give the nets the time since the start of the path, or its phase in a period of this length, in the units of the time
     stamps. The model is then no longer time-invariant."""

@@ -51,6 +51,7 @@ class SavedModel:
     context_size: int
     lag: Any
     own_nets: tuple[str, ...]  # names of the caller's own nets
+    report: dict[str, Any] | None  # how the model was chosen
     tensors: dict[str, Tensor]
 
     def check_sizes(self, build: Callable[[], nn.Module]) -> None:
@@ -165,6 +166,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
         context_size=values["context_size"],
         lag=values["lag"],
         own_nets=values.get("nets", ()) if values.get("own_nets") else (),
+        report=record["report"] if isinstance(record.get("report"), dict) else None,
         tensors=tensors,
     )
 

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.core.doors import Count, door, show
-from neuralsde.core.records import built_by
+from neuralsde.core.records import built_by, check
 from neuralsde.data.arrays import as_tensor
 from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
@@ -99,6 +99,8 @@ class SequenceModel(nn.Module, ABC):
         """How paths are drawn where a call does not say otherwise."""
         self.lag: Lag = None
         """Physical time between the states of the transitions it was built for; None: consecutive observations."""
+        self.report: dict[str, Any] | None = None
+        """How it was chosen, where `neuralsde.fit` chose it."""
         self.own_nets = False
         """Whether the nets are the caller's own: they are then needed again to load the model."""
 
@@ -323,7 +325,13 @@ class SequenceModel(nn.Module, ABC):
         elif x.shape[1:] == shape and slots == 1:
             x = x[:, None]
         elif x.shape == (slots, *shape) and slots > 1:
+            both = f"Got {tuple(x.shape)}: one history, or {slots} paths that begin? Write (1, {slots}, …) or (B, {slots}, …)."
+            check(not self.config.pad_history, f"`history` must say what it is. {both}")
             x = x[None]
+        elif (
+            self.config.pad_history and x.shape[-len(shape) :] == shape and x.ndim <= len(shape) + 1
+        ):  # paths that begin
+            x = x.reshape(-1, 1, *shape).expand(-1, slots, *shape)
         if x.ndim != len(shape) + 2 or x.shape[1:] != (slots, *shape):
             wanted = f"(B, {slots}, {', '.join(map(str, shape))})"
             raise ValueError(
@@ -429,6 +437,7 @@ class SequenceModel(nn.Module, ABC):
             "lag": self.lag,
             "own_nets": self.own_nets,
             "nets": sorted(self.nets) if self.own_nets else [],
+            **({} if self.report is None else {"report": self.report}),
         }
         weights = {name for name, _ in self.named_parameters()} if half else set()
         return write_model(path, record, self.state_dict(), half=weights, beside=beside)
@@ -455,5 +464,5 @@ class SequenceModel(nn.Module, ABC):
             saved.check_sizes(lambda: kind.assemble(saved.config, saved.shape, saved.context_size))
         model = kind.assemble(saved.config, saved.shape, saved.context_size, nets=nets)
         model.load_state_dict(saved.tensors_for(model.state_dict()))
-        model.lag = saved.lag
+        model.lag, model.report = saved.lag, saved.report
         return model.eval()

@@ -48,7 +48,7 @@ class Backbone(nn.Module):
     def read_out(self, features: Tensor, arrange: Callable[[Tensor], Tensor]) -> Tensor:
         """What `outward` makes of features, arranged as (B, *S) or (B, F, *S); the `readers` do not train them."""
         y, readers = arrange(linear(self.outward, features)), self.form.readers
-        if not readers or not (self.training and torch.is_grad_enabled() and features.requires_grad):
+        if not readers or not (self.training and torch.is_grad_enabled()):
             return y
         apart = arrange(linear(self.outward, features.detach()))
         return torch.stack([(apart if k in readers else y)[:, k] for k in range(y.shape[1])], dim=1)

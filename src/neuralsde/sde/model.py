@@ -92,7 +92,8 @@ class NeuralSDE(SequenceModel):
     def for_data(cls, data: Paths, *, lag: Lag = None, nets: Any = None, seed: Seed = 0, **settings: Any) -> NeuralSDE:
         """A model with sensible nets and units for `data`; `settings` are fields of `NeuralSDEConfig`."""
         config = with_settings(NeuralSDEConfig(), settings)
-        return build(config, data.transitions(lag=lag, history=config.history), nets=nets, seed=seed)
+        pairs = data.transitions(lag=lag, history=config.history, pad=config.pad_history)
+        return build(config, pairs, nets=nets, seed=seed)
 
     @classmethod
     def net_names(cls, config: NeuralSDEConfig) -> list[str]:

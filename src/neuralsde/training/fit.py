@@ -133,7 +133,8 @@ def fit(
 
 def _pairs(model: SequenceModel, data: Trajectories | Transitions) -> Transitions:
     if isinstance(data, Trajectories):
-        data = data.transitions(lag=model.lag, history=model.config.history).to_learn_from()
+        config = model.config
+        data = data.transitions(lag=model.lag, history=config.history, pad=config.pad_history).to_learn_from()
     model.check_data(data.data, data.history)
     return data
 

@@ -1,0 +1,1 @@
+"""The zoo: small data sets of many kinds, on which a default is tried before it becomes one."""

@@ -1,0 +1,238 @@
+"""The zoo: `nsde.fit` on small data sets of many kinds, beside its default, the best candidate in hindsight and rivals.
+
+    python benchmarks/zoo/run.py --budget "2 min" --num-workers 16 --output results/zoo.json
+    python benchmarks/zoo/run.py --shapes --budget "10 min" --output results/zoo_shapes.json
+
+Test paths are scored once. Every method forecasts from the same origins; the score is that of `neuralsde.selection.scores`,
+with 100 samples each. The best in hindsight is the best test score of the candidates, their changes and their samplers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+import torch
+from rivals import RIVALS
+from sets import SETS, Set
+from shapes import SHAPES, drawn
+
+import neuralsde as nsde
+from neuralsde.core.processes import worker_pool
+from neuralsde.data.diagnosis import diagnose
+from neuralsde.selection.candidates import Candidate, plan
+from neuralsde.selection.scores import Segments
+from neuralsde.selection.search import further_samplers, in_words
+from neuralsde.selection.stack import fit_together, form_of
+from neuralsde.selection.trials import build_for, sampler_of, spread_of
+from neuralsde.training.run_folder import provenance, write_results
+
+SAMPLES = 100
+DEFAULT_STEPS = 5_000  # of the default: `NeuralSDE.for_data` and `fit` without settings
+
+
+def paths(own: Set, *, test: bool) -> nsde.Trajectories:
+    """Training or test paths of a set."""
+    states, times = (own.test, own.test_times) if test else (own.train, own.train_times)
+    return nsde.Trajectories.from_arrays(states, times, dt=None if times else own.dt, missing=own.missing)
+
+
+def make(name: str, seed: int) -> Set:
+    """A set, or a drawn shape."""
+    rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
+    if name in SETS:
+        return SETS[name](rng)
+    demos = drawn(name.removeprefix("shape "), 13, rng)
+    return Set(demos[:7], demos[7:], dt=0.02, stationary=False, from_start=True, kind="few paths")
+
+
+def segments(own: Set) -> Segments:
+    """Where test paths are forecast."""
+    return Segments.of(paths(own, test=True), spread_of(paths(own, test=False)), most=48, from_start=own.from_start)
+
+
+def fitted(name: str, seed: int, budget: str) -> dict[str, Any]:
+    """`nsde.fit` and its score; long paths of it; the candidates in hindsight."""
+    own = make(name, seed)
+    data, where = paths(own, test=False), segments(own)
+    began = time.perf_counter()
+    model = nsde.fit(data, budget=budget, seed=seed, progress=False, cpu=True)
+    seconds = time.perf_counter() - began
+    score = where.score(model, num_paths=SAMPLES)
+    report = model.report
+    out = {"method": "nsde.fit", "seconds": seconds, **score.to_dict(), "error": score.error}
+    out |= {
+        "choice": report["choice"],
+        "sampler": report["sampler"],
+        "reported": report["score"],
+        "unit": report["unit"],
+    }
+    out |= {"traits": [t["name"] for t in report["traits"]], "kind": own.kind}
+    out["ten_times"] = ten_times(model, own)
+    if own.from_start and data.shape == (2,):
+        out["motion"] = motion(model, own)
+    return out
+
+
+def ten_times(model: Any, own: Set, num: int = 1_000) -> dict[str, Any]:
+    """Paths of ten times the training length: whether all are finite, and how far they leave the range of the data."""
+    data = paths(own, test=False)
+    duration = float(data.durations.median())
+    first = (data.lengths.cumsum(0) - data.lengths)[torch.arange(num) % len(data)]
+    slots = data.slots(first, history=model.config.history, spacing=model.lag)
+    try:
+        drawn_paths = model.sample(data.states[slots], duration * np.linspace(0, 10, 11), rng=0)[:, 0]
+    except (ValueError, nsde_error()) as error:
+        return {"finite": False, "error": str(error)}
+    low, high = data.states.amin(0), data.states.amax(0)
+    beyond = torch.maximum(low - drawn_paths, drawn_paths - high) / (high - low).clamp(min=1e-9)
+    return {
+        "finite": bool(drawn_paths.isfinite().all()),
+        "beyond": float(beyond.amax((1, 2)).clamp(min=0).quantile(0.99)),
+    }
+
+
+def nsde_error() -> type[Exception]:
+    from neuralsde.core.records import RunError
+
+    return RunError
+
+
+def motion(model: Any, own: Set) -> dict[str, float]:
+    """Roll-outs from new starts: error in units of the figure's size, and the share that arrives."""
+    test = own.test
+    size = float(np.ptp(np.concatenate(own.train), axis=0).max())
+    start = np.stack([p[0] for p in test])
+    times = own.dt * np.arange(len(test[0]))
+    drawn_paths = model.sample(start[:, None].repeat(model.config.history, 1), times, num_paths=20, rng=0).numpy()
+    truth = np.stack(test)[:, None]
+    error = np.linalg.norm(drawn_paths - truth, axis=-1).mean() / size
+    goals = np.stack([p[-1] for p in own.train])
+    arrives = np.linalg.norm(drawn_paths[:, :, -1, None] - goals, axis=-1).min(-1) < 0.05 * size
+    near = []
+    for p in test:
+        k = int(np.argmin([np.linalg.norm(q[0] - p[0]) for q in own.train]))
+        near.append(np.linalg.norm(own.train[k] - p, axis=-1).mean() / size)
+    ends = drawn_paths[:, :, -1].reshape(-1, 2)
+    shares = [
+        float((np.linalg.norm(ends[:, None] - np.unique(goals.round(6), axis=0), axis=-1).argmin(1) == k).mean())
+        for k in range(len(np.unique(goals.round(6), axis=0)))
+    ]
+    return {
+        "error": float(error),
+        "nearest": float(np.mean(near)),
+        "arrives": float(arrives.mean()),
+        "shares": shares[:5],
+    }
+
+
+def hindsight(name: str, seed: int, steps: int) -> dict[str, Any]:
+    """Every first candidate and each of its changes, with each sampler, on the test paths."""
+    own = make(name, seed)
+    data, where = paths(own, test=False), segments(own)
+    tried = plan(diagnose(data))
+    candidates = [tried.default, *tried.first]
+    from neuralsde.selection.candidates import combined
+
+    candidates += [c for one in tried.first for move in tried.moves if (c := combined(one, move)) is not None]
+    stacks: dict[Any, list[tuple[Candidate, Any, Any]]] = {}
+    for candidate in candidates[:24]:
+        model, pairs = build_for(candidate, data, seed)
+        stacks.setdefault(form_of(model, pairs), []).append((candidate, model, pairs))
+    scores = {}
+    for members in stacks.values():
+        fit_together(
+            [m for _, m, _ in members],
+            [p for _, _, p in members],
+            nsde.TrainConfig(**{**vars(tried.train), "steps": steps}),
+        )
+        for candidate, model, _ in members:
+            for how in [{}, *(h for part in further_samplers(candidate) for h in part.values())]:
+                scores[f"{candidate.name}; {in_words(how)}"] = where.score(model, sampler_of(model, how)).mean
+    best = min(scores, key=lambda key: scores[key])
+    return {"method": "best in hindsight", "score": scores[best], "choice": best, "num_tried": len(scores)}
+
+
+def default(name: str, seed: int) -> dict[str, Any]:
+    """What `NeuralSDE.for_data(data)` and `fit` without settings give."""
+    own = make(name, seed)
+    data, where = paths(own, test=False), segments(own)
+    model = nsde.NeuralSDE.for_data(data, seed=seed)
+    nsde.fit(model, data, seed=seed, steps=DEFAULT_STEPS, progress=False, cpu=True)
+    score = where.score(model, num_paths=SAMPLES)
+    return {"method": "default", **score.to_dict(), "error": score.error}
+
+
+def rival(name: str, seed: int, method: str) -> dict[str, Any]:
+    """One of the others."""
+    own = make(name, seed)
+    data, where = paths(own, test=False), segments(own)
+    train = [p.numpy().astype(float) for p in data.states.split(data.lengths.tolist())]
+    ends = where.data.lengths.cumsum(0)
+    path = torch.searchsorted(ends, where.row, right=True)
+    origins = [(int(p), int(r - (ends - where.data.lengths)[p])) for p, r in zip(path, where.row)]
+    test = [p.numpy().astype(float) for p in where.data.states.split(where.data.lengths.tolist())]
+    samples = RIVALS[method](train, test, origins, where.ahead.numpy(), SAMPLES, seed)
+    return {"method": method, **where._score(torch.tensor(samples)).to_dict()}
+
+
+def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
+    """A set and a method."""
+    torch.set_num_threads(1)
+    name, method, seed, budget = job
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if method == "nsde.fit":
+                found = fitted(name, seed, budget)
+            elif method == "best in hindsight":
+                found = hindsight(name, seed, 1_600)
+            else:
+                found = default(name, seed) if method == "default" else rival(name, seed, method)
+        except Exception as error:
+            found = {"method": method, "failed": f"{type(error).__name__}: {error}"}
+    row = {"set": name, "seed": seed, **found, "wall": time.perf_counter() - began}
+    print(
+        {
+            k: round(v, 3) if isinstance(v, float) else v
+            for k, v in row.items()
+            if k in ("set", "method", "score", "choice", "motion", "wall", "failed", "ten_times")
+        },
+        flush=True,
+    )
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", default="2 min")
+    parser.add_argument("--num-workers", type=int, default=2)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--methods", nargs="*", default=["nsde.fit", "best in hindsight", "default", *RIVALS])
+    parser.add_argument("--shapes", action="store_true", help="the drawn shapes, by nsde.fit alone")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    names = [f"shape {s}" for s in SHAPES] if args.shapes else list(SETS)
+    names = [n for n in names if not args.only or n in args.only]
+    methods = ["nsde.fit"] if args.shapes else args.methods
+    jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
+    with worker_pool(args.num_workers) as pool:
+        rows = list(pool.map(one, jobs))
+    command = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}"
+    write_results(args.output, {"command": command, "budget": args.budget, "rows": rows, **provenance()})
+
+
+if __name__ == "__main__":
+    main()

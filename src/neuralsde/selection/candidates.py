@@ -1,0 +1,191 @@
+"""Which models are worth a trial on data of this kind. Each is a change of the default, with the reason for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from neuralsde.core.records import with_settings
+from neuralsde.data.diagnosis import Diagnosis
+from neuralsde.data.trajectories import Lag
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import Diagonal, Full, LowRank, Mixture, Moments, NeuralSDEConfig
+from neuralsde.training.config import TrainConfig
+
+LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
+SMALL, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=3)
+FEW_STEPS = 3_000  # of the data, up to which nets are small
+MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
+COARSE = 0.48  # growth of increments below which states revert within a gap
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model to be tried."""
+
+    name: str
+    settings: Mapping[str, Any]  # fields of NeuralSDEConfig, and `lag`
+    why: str
+    cost: float = 1.0  # of a training step, in steps of the default
+
+    @property
+    def lag(self) -> Lag:
+        """Time between the states of a transition."""
+        return self.settings.get("lag")
+
+    @property
+    def config(self) -> NeuralSDEConfig:
+        """Its settings; a combination that cannot be is refused."""
+        own = {name: value for name, value in self.settings.items() if name != "lag"}
+        return with_settings(NeuralSDEConfig(net=SMALL), own)
+
+    def with_(self, move: Move) -> Candidate:
+        """The same with one thing changed."""
+        name = move.name if self.name in ("default", "") else f"{self.name}, {move.name}"
+        return Candidate(name, {**self.settings, **move.settings}, move.why, self.cost * move.cost)
+
+
+@dataclass(frozen=True)
+class Move:
+    """One change of a model, and what in the data speaks for it."""
+
+    name: str
+    settings: Mapping[str, Any]
+    why: str
+    cost: float = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is tried on data of one kind."""
+
+    default: Candidate
+    first: list[Candidate]  # beside the default
+    moves: list[Move]  # of the best of these
+    train: TrainConfig
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+
+def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None) -> Plan:
+    """The trials for data of this kind; what is `fixed` by the caller is so in all of them."""
+    fixed = dict(fixed or {})
+    usual: dict[str, Any] = {
+        "shared": True,
+        "net": SMALL if found.num_steps <= FEW_STEPS or found.dimensions <= 2 else USUAL,
+    }
+    default = Candidate("default", {**usual, **fixed}, "what the library does where nothing speaks against it")
+    smooth = "smooth" in found
+    first, moves = _smooth(found, usual) if smooth else _rough(found, usual)
+    made: list[Candidate] = []
+    for each in first:
+        own = replace(each, settings={**each.settings, **fixed})
+        if (
+            own.settings != default.settings
+            and all(own.settings != other.settings for other in made)
+            and _possible(own)
+        ):
+            made.append(own)
+    moves = [m for m in moves if not set(m.settings) & set(fixed)]
+    batch = 512 if smooth else min(2_048, max(256, 1 << max(0, found.num_steps // 8).bit_length()))
+    train = TrainConfig(batch_size=batch, lr=2e-3, ema=0.99)
+    return Plan(default, made, moves, train, fixed)
+
+
+def _possible(candidate: Candidate) -> bool:
+    try:
+        return candidate.config is not None
+    except ValueError:
+        return False
+
+
+def combined(one: Candidate, move: Move) -> Candidate | None:
+    """A candidate with one more change, where that can be."""
+    made = one.with_(move)
+    return made if made.settings != one.settings and _possible(made) else None
+
+
+def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[list[Candidate], list[Move]]:
+    lag = _round_lag(found)
+    two = {"history": 2, "pad_history": True}
+    isotropic = {"normalise": "isotropic"} if found.dimensions in (2, 3) and not found.uneven else {}
+    base = {**usual, **isotropic}
+    first = [
+        Candidate(
+            "lag, inner states",
+            {**base, "lag": lag, "tau": 0.5, "noise": 0.02},
+            "a smooth path is decided over more than one step, and moves between observations",
+        ),
+        Candidate("lag, history 2", {**base, **two, "lag": lag, "noise": 0.02}, "two slots show the velocity", 1.1),
+        Candidate("history 2", {**base, **two, "noise": 0.01}, "two slots, one step apart, show the velocity", 1.1),
+        Candidate(
+            "history 3", {**base, **two, "history": 3, "noise": 0.1}, "three slots, with noise against error", 1.2
+        ),
+    ]
+    if found.num_paths >= 3:
+        first.append(
+            Candidate(
+                "lag, time",
+                {**base, "lag": lag, "tau": 0.5, "noise": 0.02, "time_input": True},
+                "where a path crosses itself, time tells where it is",
+            )
+        )
+    moves = [
+        Move("noise 0.005", {"noise": 0.005}, "less noise, finer detail"),
+        Move("noise 0.05", {"noise": 0.05}, "more noise, paths that find back"),
+        Move("noise 0.2", {"noise": 0.2}, "much noise, against few data"),
+        Move("half the lag", {"lag": lag and lag / 2}, "finer steps"),
+        Move("twice the lag", {"lag": lag and lag * 2}, "longer steps"),
+        *_shared_moves(found),
+    ]
+    return first, [m for m in moves if "lag" not in m.settings or m.settings["lag"]]
+
+
+def _round_lag(found: Diagnosis) -> float | None:
+    """A lag of which a typical path holds about 33, in whole steps; None: one step."""
+    steps = max(1, round(found.path_steps / LAGS_OF_A_PATH))
+    return None if steps == 1 else steps * found.gap
+
+
+def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[list[Candidate], list[Move]]:
+    exact = {"noise": 0.0, "denoiser": None}
+    coarse = "irregular" in found or found.value("rough") < COARSE
+    law: dict[str, Any] = {"law": Moments()} if coarse and found.dimensions <= MOST_MOMENTS else {}
+    cost = 8.0 + found.dimensions
+    first = [Candidate("no noise", {**usual, **exact}, "every step tells of the noise as it is", 0.7)]
+    if law:
+        why = "the mean and covariance of the whole gap, not of its beginning"
+        first.append(Candidate("moments", {**usual, **exact, **law}, why, cost))
+    joint = [m for m in _shared_moves(found) if m.name in ("correlated noise", "mixture", "logarithm", "whitened")]
+    for move in joint:
+        own = {**usual, **exact, **move.settings}
+        first.append(Candidate(f"no noise, {move.name}", own, move.why, 0.7 * move.cost))
+    if "measurement noise" in found or "second order" in found:
+        more = {"history": 4 if "measurement noise" in found else 2, "pad_history": True}
+        first.append(Candidate("no noise, history", {**usual, **exact, **more}, "the past says where the state is"))
+    moves = [
+        Move("moments", law, "the mean and covariance of the whole gap", cost) if law else Move("", {}, ""),
+        Move("noise 0.05", {"noise": 0.05}, "noise on the inputs, against few data"),
+        *_shared_moves(found),
+    ]
+    return first, [m for m in moves if m.settings]
+
+
+def _shared_moves(found: Diagnosis) -> list[Move]:
+    moves = []
+    if "correlated noise" in found and "rough" in found:
+        covariance = Full() if found.dimensions <= MOST_FULL else LowRank(rank=min(8, found.dimensions // 2))
+        moves.append(Move("correlated noise", {"covariance": covariance}, "the noise of features goes together", 1.4))
+    if "heavy tails" in found and "rough" in found:
+        moves.append(Move("mixture", {"law": Mixture(), "covariance": Diagonal()}, "steps are not Gaussian", 1.4))
+    if "positive" in found:
+        moves.append(
+            Move("logarithm", {"transform": "log"}, "states are above 0 and move in proportion to their level")
+        )
+    if "fast directions" in found:
+        moves.append(Move("whitened", {"normalise": "whiten"}, "a narrow direction reverts fast"))
+    if "season" in found:
+        moves.append(Move("season", {"time_input": found.value("season")}, "steps depend on the phase of a season"))
+    if "time since start" in found:
+        moves.append(Move("time", {"time_input": True}, "steps depend on the time since the start"))
+    return moves

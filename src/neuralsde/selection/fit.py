@@ -1,0 +1,225 @@
+"""`nsde.fit`: a model for data that nobody has seen. Diagnose, try, score, choose, train on everything, and say so."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, overload
+
+from tqdm import tqdm
+
+from neuralsde.core.doors import Seed, door
+from neuralsde.core.files import replacing
+from neuralsde.core.records import check
+from neuralsde.data.diagnosis import Diagnosis, diagnose
+from neuralsde.data.trajectories import Paths, Trajectories, Transitions
+from neuralsde.models.sequence import SequenceModel
+from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.selection.candidates import Candidate, Plan, plan
+from neuralsde.selection.folds import split
+from neuralsde.selection.report import Report
+from neuralsde.selection.scores import Score, Segments
+from neuralsde.selection.search import LONGER, REFIT, Choice, Search, num_units
+from neuralsde.selection.trials import QUIET, Trials, sampler_of, seconds_per_step, spread_of, train
+from neuralsde.training.fit import fit as fit_model
+from neuralsde.training.run_folder import open_run
+
+DRAWING = 0.45  # share of the budget that goes to drawing paths
+LADDER = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times powers of ten: steps are rounded down to these
+FEWEST, MOST = 20, 2_000  # steps of a short trial
+MOST_STEPS = 20_000  # of the last training
+UNITS = {
+    "s": 1,
+    "second": 1,
+    "seconds": 1,
+    "min": 60,
+    "minute": 60,
+    "minutes": 60,
+    "h": 3600,
+    "hour": 3600,
+    "hours": 3600,
+}
+
+
+@overload
+def fit(model: SequenceModel, data: Paths | Transitions, **settings: Any) -> SequenceModel: ...
+@overload
+def fit(model: Paths, data: None = None, **settings: Any) -> NeuralSDE: ...
+def fit(model: Any, data: Any = None, **settings: Any) -> Any:
+    """`fit(data)` chooses a model for the data, trains it and says what it chose; `fit(model, data)` trains a model of yours.
+
+    See `fit_data` and `neuralsde.training.fit.fit` for the settings of each.
+    """
+    if isinstance(model, SequenceModel):
+        check(data is not None, "`fit(model, data)` needs the data. Got none.")
+        return fit_model(model, data, **settings)
+    check(data is None, "`fit` takes `fit(data)`, or `fit(model, data)` with a model first. Got two sets of data.")
+    return fit_data(as_paths(model), **settings)
+
+
+def as_paths(data: Any) -> Trajectories:
+    """Paths as they are, or arrays of them: a list of (T, d), or one (P, T, d)."""
+    return data if isinstance(data, Trajectories) else Trajectories.from_arrays(data)
+
+
+@door
+def fit_data(
+    data: Paths,
+    *,
+    budget: str | float = "2 min",
+    seed: Seed = 0,
+    run_dir: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    cpu: bool = False,
+    **fixed: Any,
+) -> NeuralSDE:
+    """Choose a model for `data`, train it on all of it, and say what was chosen and why (`model.report`).
+
+    Args:
+        data: paths.
+        budget: time for everything, such as "2 min" or seconds. It becomes a number of steps once, which is recorded: with
+            the same number and seed the choice is the same.
+        seed: of everything.
+        run_dir: folder for trials.json, report.md, report.json, the last training's checkpoints and model/; None keeps nothing.
+        resume: go on with the search in `run_dir`.
+        progress: show a bar with the time left, and print the report.
+        cpu: stay on the CPU though there is an accelerator.
+        fixed: fields of `NeuralSDEConfig`, and `lag`, that are not to be chosen, e.g. `history=2`.
+    """
+    seconds = _seconds(budget)
+    _check_fixed(fixed)
+    with open_run(run_dir, resume=resume) as run:
+        folder = None if run is None else run.path
+        found = diagnose(data)
+        inner, outer, folds = split(data, seed)
+        steps = plan(found, fixed)
+        steps = replace(steps, train=replace(steps.train, seed=seed))
+        unit = _unit(steps, inner, len(folds), seconds, folder)
+        total = num_units(steps, len(folds)) * unit
+        bar = tqdm(total=round(total), disable=not progress, desc="nsde.fit", unit="step", mininterval=1.0)
+        with bar:
+            file = None if folder is None else folder / "trials.json"
+            trials = Trials(folds, steps.train, file, lambda done: bar.update(round(done)))
+            choice = Search(steps, trials, unit, lambda text: bar.set_postfix_str(text[:60])).run()
+            scores = _outer(choice, steps, inner, outer, LONGER * unit)
+            model, num = _refit(choice, data, steps, unit, run, resume, cpu)
+        report = _report(found, choice, model, num, unit, budget, seed, scores, outer)
+        model.report = report.to_dict()
+        if folder is not None:
+            model.save_pretrained(folder / "model")
+            with replacing(folder / "report.md") as new:
+                new.write_text(f"{report}\n", encoding="utf-8")
+    if progress:
+        print(report)
+    return model
+
+
+def _check_fixed(fixed: Mapping[str, Any]) -> None:
+    known = {f.name for f in fields(NeuralSDEConfig)} - {"sampler"} | {"lag"}
+    wrong = sorted(set(fixed) - known)
+    check(not wrong, f"`fit` has no setting {', '.join(wrong)}. It takes {', '.join(sorted(known))}.")
+
+
+def _seconds(budget: str | float) -> float:
+    if isinstance(budget, (int, float)):
+        seconds = float(budget)
+    else:
+        parts = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+)\s*", budget)
+        check(parts is not None and parts[2] in UNITS, f"`budget` must be such as '2 min' or '90 s'. Got {budget!r}.")
+        assert parts is not None
+        seconds = float(parts[1]) * UNITS[parts[2]]
+    check(0 < seconds < math.inf, f"`budget` must be positive. Got {budget!r}.")
+    return seconds
+
+
+def _unit(steps: Plan, data: Trajectories, num_folds: int, seconds: float, folder: Path | None) -> int:
+    """Steps of a short trial: what the budget comes to on this machine, on a ladder; once, and then as recorded."""
+    file = None if folder is None else folder / "unit.txt"
+    if file is not None and file.exists():
+        return int(file.read_text(encoding="utf-8"))
+    each = seconds_per_step(steps.default, data, steps.train)
+    wanted = (1 - DRAWING) * seconds / each / num_units(steps, num_folds)
+    unit = int(min(max(on_ladder(wanted), FEWEST), MOST))
+    if file is not None:
+        with replacing(file) as new:
+            new.write_text(str(unit), encoding="utf-8")
+    return unit
+
+
+def on_ladder(value: float) -> float:
+    """The largest number of the ladder that is not larger."""
+    power = 10.0 ** math.floor(math.log10(max(value, 1.0)))
+    return max(step * power for step in LADDER if step * power <= max(value, 1.0))
+
+
+def _refit(
+    choice: Choice, data: Trajectories, steps: Plan, unit: int, run: Any, resume: bool, cpu: bool
+) -> tuple[NeuralSDE, int]:
+    """The choice, trained on everything."""
+    num = unit * (1 if choice.shorter else REFIT)
+    config = replace(steps.train, steps=min(num, MOST_STEPS), ema=0.995 if num > 1_000 else steps.train.ema)
+    options = replace(QUIET, cpu=cpu)
+    model = train(choice.candidate, data, config, options=options, run_dir=run, resume=resume)
+    model.sampler = sampler_of(model, choice.sampler)
+    return model, config.steps
+
+
+def quietly(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+    """Without warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return call(*args, **more)
+
+
+def _outer(
+    choice: Choice, steps: Plan, inner: Trajectories, outer: Trajectories | None, num: int
+) -> tuple[Score, Score] | None:
+    """The choice and the default on paths that took no part in the choice."""
+    if outer is None:
+        return None
+    segments = Segments.of(outer, spread_of(inner))
+    config = replace(steps.train, steps=num)
+
+    def one(candidate: Candidate, how: dict[str, float]) -> Score:
+        model = quietly(train, candidate, inner, config, options=QUIET)
+        return segments.score(model, sampler_of(model, how))
+
+    return one(choice.candidate, choice.sampler), one(steps.default, {})
+
+
+def _report(
+    found: Diagnosis,
+    choice: Choice,
+    model: NeuralSDE,
+    num: int,
+    unit: int,
+    budget: str | float,
+    seed: int,
+    scores: tuple[Score, Score] | None,
+    outer: Trajectories | None,
+) -> Report:
+    words = "" if outer is None else "on the end of the path, which took no part in the choice"
+    if outer is not None and found.num_paths > 1:
+        words = f"on {len(outer)} path(s) that took no part in the choice"
+    return Report(
+        traits=found.traits,
+        tried=choice.tried,
+        choice=choice.candidate.name,
+        reason=choice.reason,
+        sampler=choice.sampler_name,
+        settings={name: str(value) for name, value in choice.candidate.settings.items()},
+        steps=num,
+        unit=unit,
+        budget=str(budget),
+        seed=seed,
+        score=None if scores is None else scores[0].to_dict(),
+        default_score=None if scores is None else scores[1].to_dict(),
+        words=words,
+    )

@@ -1,0 +1,183 @@
+"""From data to a choice: short trials of candidates, changes of the best, a final between the best and the default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from neuralsde.selection.candidates import Candidate, Move, Plan, combined
+from neuralsde.selection.report import Tried
+from neuralsde.selection.scores import Score, gain
+from neuralsde.selection.trials import Samplers, Trials
+
+LONGER = 3  # steps of the final, in those of a short trial
+REFIT = 8  # steps of the last training, likewise
+ALONE = 2.5  # what a step takes longer in a training of one model
+FINALISTS = 2
+SHARES_OF_MOVES = (6, 3)  # changes of the best and of the second best that are tried
+PULLS, SHARES, SUBSTEPS = (0.25, 0.5, 1.0), (0.6, 0.3), 4
+STANDARD_ERRORS = 2.0  # by which the default must be beaten
+SAMPLER_ERRORS = 1.0  # by which the sampler of the training must be beaten
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a search came to."""
+
+    candidate: Candidate
+    sampler: dict[str, float]
+    sampler_name: str
+    reason: str
+    tried: tuple[Tried, ...]
+    shorter: bool  # whether more steps made it worse
+
+
+def quick_samplers(candidate: Candidate) -> Samplers:
+    """For short trials: as trained, and pulled to the data, in finer steps where states between observations were learned."""
+    config = candidate.config
+    substeps: dict[str, float] = {} if config.start_probability == 1 else {"substeps": SUBSTEPS}
+    found: list[dict[str, float]] = [{}]
+    if config.denoiser is not None and config.noisy:
+        found.append({"pull": 0.5, **substeps})
+    elif substeps:
+        found.append(substeps)
+    return {in_words(how): how for how in found}
+
+
+def further_samplers(candidate: Candidate) -> list[Samplers]:
+    """For the final: pull, then the share of the noise, then substeps; each list is of changes of the best so far."""
+    config = candidate.config
+    if config.denoiser is None or not config.noisy:
+        pulls: list[dict[str, float]] = []
+    else:
+        pulls = [{"pull": pull} for pull in PULLS]
+    shares: list[dict[str, float]] = [{"diffusion": share} for share in SHARES] if pulls else []
+    finer: list[dict[str, float]] = [{"substeps": SUBSTEPS}] if config.start_probability < 1 or pulls else []
+    return [{in_words(how): how for how in part} for part in (pulls, shares, finer) if part]
+
+
+def in_words(how: dict[str, float]) -> str:
+    """A sampler in words."""
+    words = {"pull": "pulled ({:g})", "diffusion": "with {:g} of the noise", "substeps": "in {:g} substeps"}
+    return ", ".join(text.format(how[name]) for name, text in words.items() if name in how) or "as trained"
+
+
+def num_units(plan: Plan, num_folds: int) -> float:
+    """Steps of the whole search and the last training, in those of a short trial of the default."""
+    costs = [plan.default.cost, *(c.cost for c in plan.first)]
+    mean = sum(costs) / len(costs)
+    first = sum(costs) * early_folds(num_folds)
+    num_moves = sum(min(most, len(plan.moves)) for most in SHARES_OF_MOVES)
+    second = num_moves * mean * 1.2 * early_folds(num_folds)
+    final = LONGER * (num_folds * (FINALISTS + 1) + 2) * mean
+    return first + second + final + REFIT * ALONE * max(costs)
+
+
+def early_folds(num_folds: int) -> int:
+    """Folds of a short trial."""
+    return min(2, num_folds)
+
+
+class Search:
+    """Rounds of trials."""
+
+    def __init__(self, plan: Plan, trials: Trials, unit: int, say: Callable[[str], None]) -> None:
+        self.plan, self.trials, self.unit, self.say = plan, trials, unit, say
+        self.tried: list[Tried] = []
+        self.num_folds = len(trials.folds)
+
+    def run(self) -> Choice:
+        """All rounds."""
+        short = range(early_folds(self.num_folds))
+        default = self.plan.default
+        self.trials.train([default, *self.plan.first], self.unit, short)
+        base = self.trials.score(default, self.unit, short)["as trained"]
+        self._note("first", default, self.unit, len(short), "as trained", base, base)
+        ranked = [(base.mean, default)]
+        ranked += [(self._short("first", candidate, base), candidate) for candidate in self.plan.first]
+        ranked.sort(key=lambda item: item[0])
+        ranked += self._changes(ranked, base)
+        ranked.sort(key=lambda item: item[0])
+        self.trials.forget()
+        return self._final([c for _, c in ranked if c is not default][:FINALISTS], ranked, base)
+
+    def _short(self, name: str, candidate: Candidate, base: Score) -> float:
+        folds = range(early_folds(self.num_folds))
+        scores = self.trials.score(candidate, self.unit, folds, quick_samplers(candidate))
+        best = min(scores, key=lambda key: scores[key].mean)
+        self._note(name, candidate, self.unit, len(folds), best, scores[best], base)
+        return scores[best].mean
+
+    def _changes(self, ranked: list[tuple[float, Candidate]], base: Score) -> list[tuple[float, Candidate]]:
+        """Changes of the best few, and of the very best those two together that help most."""
+        folds = range(early_folds(self.num_folds))
+        known = [c.settings for _, c in ranked]
+        made: list[tuple[Candidate, Move, Candidate]] = []
+        for (_, candidate), most in zip(ranked, SHARES_OF_MOVES):
+            some = [(candidate, move, combined(candidate, move)) for move in self.plan.moves]
+            fresh = [(a, b, c) for a, b, c in some if c is not None and c.settings not in known][:most]
+            made += fresh
+            known += [c.settings for _, _, c in fresh]
+        self.trials.forget()
+        self.trials.train([c for _, _, c in made], self.unit, folds)
+        found = [(self._short("changed", c, base), c) for _, _, c in made]
+        score, best = ranked[0]
+        helped = sorted(
+            ((s, m) for (s, _), (a, m, _) in zip(found, made) if a is best and s < score), key=lambda i: i[0]
+        )
+        other = next((m for _, m in helped if not set(m.settings) & set(helped[0][1].settings)), None)
+        if other is not None:
+            one = combined(best, helped[0][1])
+            both = one and combined(one, other)
+            if both is not None:
+                found.append((self._short("changed", both, base), both))
+        return found
+
+    def _final(self, finalists: list[Candidate], ranked: list[tuple[float, Candidate]], base: Score) -> Choice:
+        """Longer trainings on all folds; the default is left for a clear gain only."""
+        steps, folds, default = LONGER * self.unit, range(self.num_folds), self.plan.default
+        self.trials.train([default, *finalists], steps, folds)
+        base = self.trials.score(default, steps, folds)["as trained"]
+        best: tuple[Candidate, dict[str, float], Score] | None = None
+        for candidate in [default, *finalists]:
+            how, score = self._calibrated(candidate, steps)
+            self._note("final", candidate, steps, len(folds), in_words(how), score, base)
+            if candidate is default:
+                own = how, score
+            elif best is None or score.mean < best[2].mean:
+                best = candidate, how, score
+        self.trials.forget()
+        saved, error = gain(best[2], base) if best is not None else (0.0, math.inf)
+        tried = tuple(self.tried)
+        if best is None or not saved > STANDARD_ERRORS * error:
+            saved, error = gain(own[1], base)
+            how = own[0] if saved > STANDARD_ERRORS * error else {}
+            reason = "No candidate is better than the default by more than two standard errors."
+            return Choice(default, how, in_words(how), reason, tried, shorter=False)
+        candidate, how, score = best
+        less = f"{100 * saved / base.mean:.0f} % less (± {100 * error / base.mean:.0f} %)"
+        reason = f"It scores {score.mean:.3f}, the default {base.mean:.3f}: {less}. Why it was tried: {candidate.why}."
+        short = next((s for s, c in ranked if c is candidate), math.inf)
+        return Choice(candidate, how, in_words(how), reason, tried, shorter=score.mean > 1.05 * short)
+
+    def _calibrated(self, candidate: Candidate, steps: int) -> tuple[dict[str, float], Score]:
+        """The sampler of a candidate: one setting after the other, each changed where that is clearly better."""
+        folds = range(self.num_folds)
+        how: dict[str, float] = {}
+        score = self.trials.score(candidate, steps, folds)["as trained"]
+        for part in further_samplers(candidate):
+            tried = {in_words({**how, **own}): {**how, **own} for own in part.values()}
+            scores = self.trials.score(candidate, steps, folds, tried)
+            name = min(scores, key=lambda key: scores[key].mean)
+            saved, error = gain(scores[name], score)
+            if saved > SAMPLER_ERRORS * error:
+                how, score = tried[name], scores[name]
+        return how, score
+
+    def _note(
+        self, name: str, candidate: Candidate, steps: int, folds: int, sampler: str, score: Score, base: Score
+    ) -> None:
+        saved, error = gain(score, base) if len(score.each) == len(base.each) else (math.nan, math.nan)
+        self.tried.append(Tried(name, candidate.name, candidate.why, steps, folds, sampler, score.mean, saved, error))
+        self.say(f"{name}: {candidate.name}, {sampler}: {score.mean:.3f}")

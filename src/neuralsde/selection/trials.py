@@ -1,0 +1,181 @@
+"""Trials of candidates: trained briefly on a fold, drawn by several samplers, scored on what was held out.
+
+A trial is known by its candidate, its steps and its fold. What it found is kept in one file that is replaced as a whole, so that a
+search that was stopped goes on from there, with the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neuralsde.core.files import read_text, replacing
+from neuralsde.core.records import RunError
+from neuralsde.data.trajectories import Trajectories, Transitions
+from neuralsde.models.build import build
+from neuralsde.sde.config import Sampler
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.selection.candidates import Candidate
+from neuralsde.selection.folds import Fold
+from neuralsde.selection.scores import FAILED, Score, Segments, together
+from neuralsde.selection.stack import fit_together, form_of
+from neuralsde.training.config import RunOptions, TrainConfig
+from neuralsde.training.fit import fit
+
+QUIET = RunOptions(progress=False)
+MOST_TOGETHER = 16  # models trained in one batch
+Samplers = dict[str, dict[str, float]]
+"""By name: `pull` per reference step, share of the noise, substeps."""
+USUAL: Samplers = {"as trained": {}}
+
+
+def build_for(candidate: Candidate, data: Trajectories, seed: int) -> tuple[Any, Transitions]:
+    """A model of the candidate, and what it learns from."""
+    settings = candidate.config
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pairs = data.transitions(lag=candidate.lag, history=settings.history, pad=settings.pad_history).to_learn_from()
+        return build(settings, pairs, seed=seed), pairs
+
+
+def train(candidate: Candidate, data: Trajectories, config: TrainConfig, **more: Any) -> Any:
+    """A model of the candidate, trained on `data`."""
+    model, pairs = build_for(candidate, data, config.seed)
+    return fit(model, pairs, config=config, **more)
+
+
+def _key(candidate: Candidate, steps: int, fold: int) -> str:
+    return f"{candidate.name} | {steps} | {fold}"
+
+
+def sampler_of(model: NeuralSDE, changes: dict[str, float]) -> Sampler:
+    """The model's sampler with a pull per reference step, a share of the noise, or more substeps."""
+    own: dict[str, Any] = dict(changes)
+    if "pull" in own:
+        own["pull"] = own["pull"] / model.scale.step
+    return replace(model.sampler, **own)
+
+
+class Trials:
+    """Runs trials, or reads what is known of them."""
+
+    def __init__(
+        self, folds: list[Fold], config: TrainConfig, file: Path | None, tick: Callable[[float], object]
+    ) -> None:
+        self.folds, self.config, self.file, self.tick = folds, config, file, tick
+        self.known: dict[str, Any] = {}
+        self.segments = [self._segments(fold) for fold in folds]
+        self.models: dict[str, Any] = {}  # trained in this process: samplers are tried on them without another training
+        self.cost: dict[str, float] = {}
+        if file is not None and file.exists():
+            self.known = json.loads(read_text(file))
+
+    @staticmethod
+    def _segments(fold: Fold) -> Segments:
+        return Segments.of(fold.held_out, spread_of(fold.known))
+
+    def train(self, candidates: Iterable[Candidate], steps: int, folds: Iterable[int]) -> None:
+        """Train what is not known yet; models of one form in one batch."""
+        wanted = [(c, fold) for c in candidates for fold in folds]
+        stacks: dict[Hashable, list[tuple[str, Any, Transitions]]] = {}
+        for candidate, fold in wanted:
+            key = _key(candidate, steps, fold)
+            if key in self.models or key in self.known:
+                continue
+            try:
+                model, pairs = build_for(candidate, self.folds[fold].known, self.config.seed)
+            except ValueError as error:
+                self.models[key] = error
+                continue
+            stacks.setdefault(form_of(model, pairs), []).append((key, model, pairs))
+            self.cost[key] = candidate.cost * steps
+        for members in stacks.values():
+            for some in (members[k : k + MOST_TOGETHER] for k in range(0, len(members), MOST_TOGETHER)):
+                keys, models, data = (list(part) for part in zip(*some))
+                try:
+                    fit_together(models, data, replace(self.config, steps=steps))
+                except (ValueError, RunError) as error:
+                    models = [error] * len(keys)
+                self.models |= dict(zip(keys, models))
+                self.tick(sum(self.cost[key] for key in keys))
+
+    def score(
+        self, candidate: Candidate, steps: int, folds: Iterable[int], samplers: Samplers = USUAL
+    ) -> dict[str, Score]:
+        """The scores of a candidate over some folds, by sampler."""
+        found: dict[str, list[Score]] = {name: [] for name in samplers}
+        for fold in folds:
+            for name, score in self._one(candidate, steps, fold, samplers).items():
+                found[name].append(score)
+        return {name: together(each) for name, each in found.items()}
+
+    def _one(self, candidate: Candidate, steps: int, fold: int, samplers: Samplers) -> dict[str, Score]:
+        key = _key(candidate, steps, fold)
+        known = self.known.setdefault(key, {})
+        missing = {name: how for name, how in samplers.items() if name not in known}
+        if missing:
+            if key not in self.models:
+                self.known.pop(key)
+                self.train([candidate], steps, [fold])
+                self.known[key] = known
+            model = self.models[key]
+            for name, how in missing.items():
+                score = self._drawn(model, how, fold)
+                known[name] = {"parts": score.parts.tolist(), "unit": score.unit.tolist(), "error": score.error}
+            self._save()
+        return {
+            name: Score(
+                torch.tensor(known[name]["parts"], dtype=torch.float64),
+                torch.tensor(known[name]["unit"]),
+                known[name]["error"],
+            )
+            for name in samplers
+        }
+
+    def _drawn(self, model: Any, how: dict[str, float], fold: int) -> Score:
+        segments = self.segments[fold]
+        if isinstance(model, Exception):
+            lost = torch.full((len(segments.row), 5), FAILED, dtype=torch.float64)
+            return Score(lost, segments.unit, str(model))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return segments.score(model, sampler_of(model, how))
+
+    def forget(self) -> None:
+        """Let go of the models of a round."""
+        self.models.clear()
+
+    def _save(self) -> None:
+        if self.file is not None:
+            with replacing(self.file) as new:
+                new.write_text(json.dumps(self.known), encoding="utf-8")
+
+
+def spread_of(data: Trajectories) -> torch.Tensor:
+    """The standard deviation of each entry of the state."""
+    states = data.states.double()
+    if data.observed is None:
+        return states.std(0, correction=0)
+    seen = data.observed.double()
+    num = seen.sum(0).clamp(min=1)
+    mean = (states * seen).sum(0) / num
+    return (((states - mean) * seen).square().sum(0) / num).sqrt()
+
+
+def seconds_per_step(candidate: Candidate, data: Trajectories, config: TrainConfig, num: int = 8) -> float:
+    """How long a step of a member of a usual stack takes here."""
+    models, pairs = zip(*(build_for(candidate, data, k) for k in range(8)))
+    best = math.inf
+    for _ in range(3):
+        began = time.perf_counter()
+        fit_together(models, pairs, replace(config, steps=num))
+        best = min(best, (time.perf_counter() - began) / num / len(models))
+    return best

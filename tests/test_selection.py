@@ -1,0 +1,313 @@
+"""nsde.fit(data): what is found in the data, what is tried, how it is scored and chosen."""
+
+import json
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import neuralsde as nsde
+from neuralsde.data.diagnosis import diagnose
+from neuralsde.models.build import build
+from neuralsde.nets.config import MLPConfig
+from neuralsde.sde.config import Euler, Full, Mixture, Moments, NeuralSDEConfig
+from neuralsde.selection.candidates import plan
+from neuralsde.selection.fit import _seconds, on_ladder
+from neuralsde.selection.folds import split
+from neuralsde.selection.report import Report
+from neuralsde.selection.scores import Segments, gain
+from neuralsde.selection.search import in_words
+from neuralsde.selection.stack import fit_together, form_of
+from neuralsde.selection.trials import spread_of
+from neuralsde.training.config import TrainConfig
+from neuralsde.training.fit import fit as fit_model
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "zoo"))
+from sets import SETS
+
+SMALL = MLPConfig(width=16, depth=1)
+QUIET = {"progress": False, "cpu": True}
+FIXED = {"net": SMALL, "law": Euler()}
+
+
+def of_zoo(name):
+    made = SETS[name](np.random.default_rng(zlib.crc32(name.encode())))
+    dt = None if made.train_times else made.dt
+    return made, nsde.Trajectories.from_arrays(made.train, made.train_times, dt=dt, missing=made.missing)
+
+
+def walks(num=20, length=40, seed=0):
+    rng = np.random.default_rng(seed)
+    x = [0.3 * rng.standard_normal(num)]
+    for _ in range(length - 1):
+        x.append(0.9 * x[-1] + 0.3 * rng.standard_normal(num))
+    return nsde.Trajectories.from_arrays(list(np.stack(x, 1)[..., None]))
+
+
+# What is found
+
+
+FAST = ("ou", "oscillator", "three_way", "correlated", "cointegrated", "seasonal", "jumps", "measured", "irregular")
+KINDS = [
+    pytest.param(name, marks=() if name in (*FAST, "growth", "spiral", "constants", "response") else pytest.mark.slow)
+    for name in SETS
+]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_diagnosis_names_the_kind(name):
+    made, data = of_zoo(name)
+    found = diagnose(data)
+    assert made.kind in found, str(found)
+    assert all(trait.text.endswith(".") and np.isfinite(trait.value) for trait in found.traits)
+
+
+def test_noise_that_is_independent_and_gaussian_is_not_called_otherwise():
+    _, data = of_zoo("ou")
+    found = diagnose(data)
+    for name in (
+        "smooth",
+        "second order",
+        "heavy tails",
+        "season",
+        "time since start",
+        "measurement noise",
+        "positive",
+    ):
+        assert name not in found
+
+
+def test_a_diagnosis_does_not_depend_on_units():
+    made, data = of_zoo("correlated")
+    other = nsde.Trajectories.from_arrays([1e4 * p + 7 for p in made.train], dt=3600 * made.dt)
+    first, second = diagnose(data), diagnose(other)
+    assert [t.name for t in first.traits] == [t.name for t in second.traits]
+    for a, b in zip(first.traits, second.traits):
+        assert a.value == pytest.approx(b.value, rel=1e-2)
+
+
+def test_describe_says_it_in_words():
+    text = str(nsde.describe(walks()))
+    assert "rough: Paths are rough" in text
+
+
+def test_pictures_and_few_steps_are_not_looked_at():
+    images = nsde.Trajectories.from_arrays(np.random.default_rng(0).standard_normal((3, 20, 1, 8, 8)))
+    assert diagnose(images).traits == ()
+    assert diagnose(walks(2, 5)).traits == ()
+
+
+# Several in one batch
+
+
+CASES = {
+    "plain": {},
+    "shared": {"shared": True},
+    "inner": {"tau": 0.5, "shared": True},
+    "history": {"history": 2, "pad_history": True, "shared": True},
+    "full": {"covariance": Full(), "shared": True},
+    "mixture": {"law": Mixture(components=2), "shared": True},
+    "moments": {"law": Moments(), "noise": 0.0, "denoiser": None, "shared": True},
+    "time": {"time_input": True},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_stack_learns_what_each_learns_alone(case):
+    rng = np.random.default_rng(0)
+    sets = [nsde.Trajectories.from_arrays(rng.standard_normal((6, 30, 2)).cumsum(1)) for _ in range(2)]
+    config = NeuralSDEConfig(net=SMALL, **CASES[case])
+    pairs = [d.transitions(history=config.history, pad=config.pad_history) for d in sets]
+    train = TrainConfig(steps=6, batch_size=32, lr=2e-3)
+    alone = [fit_model(build(config, p, seed=k), p, config=train, **QUIET) for k, p in enumerate(pairs)]
+    stacked = [build(config, p, seed=k) for k, p in enumerate(pairs)]
+    assert form_of(stacked[0], pairs[0]) == form_of(stacked[1], pairs[1])
+    fit_together(stacked, pairs, train)
+    for one, other in zip(alone, stacked):
+        for (name, a), b in zip(one.named_parameters(), other.parameters()):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-5, msg=name)
+
+
+def test_models_of_other_forms_are_told_apart():
+    data = walks().transitions()
+    one, other = (build(NeuralSDEConfig(net=SMALL, tau=tau), data) for tau in ("start", "uniform"))
+    assert form_of(one, data) != form_of(other, data)
+
+
+# Starts
+
+
+def test_padded_histories_hold_the_first_observation():
+    data = nsde.Trajectories.from_arrays([np.arange(5.0)[:, None], 10 + np.arange(4.0)[:, None]])
+    pairs = data.transitions(history=3, pad=True)
+    assert len(pairs) == 4 + 3
+    first = pairs[torch.tensor([0, 1, 4])]
+    assert first.history[..., 0].tolist() == [[0, 0, 0], [0, 0, 1], [10, 10, 10]]
+    assert len(data.transitions(history=3)) == 2 + 1
+
+
+def test_only_the_start_of_a_path_is_padded():
+    times = np.array([0.0, 1, 2, 6, 7, 8])
+    data = nsde.Trajectories.from_arrays([times[:, None]], [times])
+    history = data.transitions(lag=1.0, history=2, pad=True)
+    rows = torch.arange(len(history))
+    assert history[rows].history[..., 0].tolist() == [[0, 0], [0, 1], [6, 7]]
+    later = data.split_in_time(0.5)[1]  # it began before
+    assert len(later.transitions(history=2, pad=True)) == len(later.transitions(history=2))
+
+
+def test_slots_of_any_observation():
+    data = nsde.Trajectories.from_arrays([np.arange(5.0)[:, None], 10 + np.arange(4.0)[:, None]])
+    assert data.slots(torch.tensor([0, 4, 5, 7]), history=2).tolist() == [[0, 0], [3, 4], [5, 5], [6, 7]]
+    assert data.slots(torch.tensor([1, 4]), history=2, spacing=2.0).tolist() == [[0, 1], [2, 4]]
+
+
+def test_a_state_alone_is_a_start_where_starts_were_learned():
+    data = walks()
+    model = nsde.NeuralSDE.for_data(data, history=2, pad_history=True, noise=0.01, net=SMALL)
+    x = torch.tensor([[0.5], [0.1], [0.3]])
+    alone = model.sample(x, [0.0, 1.0, 2.0], rng=0)
+    both = model.sample(x[:, None].expand(3, 2, 1), [0.0, 1.0, 2.0], rng=0)
+    assert torch.equal(alone, both)
+    with pytest.raises(ValueError, match=r"must say what it is.*one history, or 2 paths"):
+        model.sample(x[:2], [0.0, 1.0])
+    other = nsde.NeuralSDE.for_data(data, history=2, noise=0.01, net=SMALL)
+    with pytest.raises(ValueError, match=r"`history` must have shape"):
+        other.sample(x, [0.0, 1.0])
+
+
+# Scores
+
+
+class Drawn:
+    """Stands for a model that draws from the true law, or one with more noise."""
+
+    def __init__(self, noise, rate=0.9):
+        self.noise, self.rate = noise, rate
+
+    def samples(self, segments, num=200):
+        rng = np.random.default_rng(0)
+        x = segments.data.states[segments.row].numpy()[:, None, 0].repeat(num, 1)
+        out = []
+        for _ in range(int(segments.ahead.max())):
+            x = self.rate * x + self.noise * rng.standard_normal(x.shape)
+            out.append(x)
+        paths = np.stack(out, 2)
+        return torch.tensor(np.stack([p[:, a - 1] for p, a in zip(paths, segments.ahead.numpy())])[..., None])
+
+
+def test_the_true_law_has_the_best_score():
+    segments = Segments.of(walks(200, 40, seed=1), spread_of(walks()), most=200)
+    scores = {k: segments._score(Drawn(*k).samples(segments)) for k in ((0.3, 0.9), (0.1, 0.9), (0.6, 0.9), (0.3, 0.5))}
+    best = scores.pop((0.3, 0.9))
+    for other in scores.values():
+        saved, error = gain(best, other)
+        assert saved > 2 * error
+    still = segments._score(
+        segments.data.states[segments.row][:, None, None].expand(-1, 5, segments.ahead.shape[1], -1)
+    )
+    np.testing.assert_allclose(still.parts[:, :4].mean(0), 1.0, rtol=1e-6)
+
+
+def test_segments_end_where_the_path_ends():
+    data = walks(4, 30)
+    segments = Segments.of(data, spread_of(data))
+    ends = (data.lengths.cumsum(0) - 1).tolist()
+    assert set((segments.row + segments.ahead[:, -1]).tolist()) == set(ends)
+    assert set(segments.unit.tolist()) == {0, 1, 2, 3}
+
+
+def test_what_is_held_out_is_not_learned_from():
+    many = walks(40)
+    inner, outer, folds = split(many, 0)
+    assert len(inner) + len(outer) == 40 and len(folds) == 3
+    for fold in folds:
+        assert len(fold.known) + len(fold.held_out) == len(inner)
+        known = {tuple(p.flatten().tolist()) for p in fold.known.states.split(fold.known.lengths.tolist())}
+        assert not any(tuple(p.flatten().tolist()) in known for p in fold.held_out.states.split(40))
+    one = walks(1, 300)
+    inner, outer, folds = split(one, 0)
+    assert float(outer.times[0]) > float(inner.times[-1])
+    for fold in folds:
+        assert not set(fold.known.times.tolist()) & set(fold.held_out.times.tolist())
+        assert float(fold.held_out.begin[0]) == 0.0  # the time since the start of the path goes on
+
+
+# What is tried
+
+
+def test_what_is_tried_follows_from_the_data():
+    _, smooth = of_zoo("three_way")
+    names = [c.name for c in plan(diagnose(smooth)).first]
+    assert "lag, inner states" in names and "history 2" in names and not any("moments" in n for n in names)
+    _, rough = of_zoo("jumps")
+    names = [c.name for c in plan(diagnose(rough)).first]
+    assert "moments" in names and "no noise, mixture" in names and not any("lag" in n for n in names)
+
+
+def test_what_is_fixed_is_so_in_all_of_them():
+    tried = plan(diagnose(walks()), {"history": 3, "law": Euler()})
+    for candidate in (tried.default, *tried.first):
+        assert candidate.config.history == 3 and isinstance(candidate.config.law, Euler)
+    assert not any("law" in move.settings for move in tried.moves)
+
+
+def test_budgets():
+    assert _seconds("2 min") == 120 and _seconds("90 s") == 90 and _seconds(3) == 3
+    assert [on_ladder(v) for v in (0.5, 1, 149, 151, 999)] == [1, 1, 100, 150, 800]
+    for wrong in ("soon", "2 weeks", 0, -1.0, float("inf")):
+        with pytest.raises(ValueError, match="`budget` must be"):
+            nsde.fit(walks(), budget=wrong)
+    assert in_words({"pull": 0.5, "substeps": 4}) == "pulled (0.5), in 4 substeps"
+
+
+# All of it
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chosen") / "run"
+    model = nsde.fit(walks(12, 30), budget=1, run_dir=folder, **QUIET, **FIXED)
+    return model, folder
+
+
+def test_a_model_is_chosen_trained_and_explained(chosen):
+    model, folder = chosen
+    report = Report.of(model)
+    assert report.choice in {t.name for t in report.tried} and report.reason
+    assert {t.round for t in report.tried} >= {"first", "final"}
+    assert report.words == "on 2 path(s) that took no part in the choice" and report.score["score"] > 0
+    assert model.sample([0.1], [0.0, 1.0, 2.0], num_paths=3).shape == (1, 3, 3, 1)
+    assert (folder / "report.md").read_text().strip() == str(report)
+    assert json.loads((folder / "trials.json").read_text())
+    again = nsde.load(folder)
+    assert again.report == json.loads(json.dumps(model.report))
+    assert str(Report.of(again)) == str(report)
+
+
+def test_a_search_goes_on_to_the_same_model(chosen, tmp_path):
+    """Of what was kept: the number of steps and the trials so far; those are not run again."""
+    model, folder = chosen
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "unit.txt").write_text((folder / "unit.txt").read_text())
+    trials = json.loads((folder / "trials.json").read_text())
+    half = dict(list(trials.items())[: len(trials) // 2])
+    (tmp_path / "run" / "trials.json").write_text(json.dumps(half))
+    again = nsde.fit(walks(12, 30), budget=1, run_dir=tmp_path / "run", resume=True, **QUIET, **FIXED)
+    assert again.report["choice"] == model.report["choice"]
+    for a, b in zip(model.parameters(), again.parameters()):
+        torch.testing.assert_close(a, b)
+
+
+def test_arrays_do_and_two_sets_do_not():
+    with pytest.raises(ValueError, match=r"a model first"):
+        nsde.fit(walks(), walks())
+    with pytest.raises(ValueError, match=r"has no setting histroy"):
+        nsde.fit(walks(), histroy=2)
+    with pytest.raises(ValueError, match="Got none"):
+        nsde.fit(nsde.NeuralSDE.for_data(walks(), net=SMALL))
+    with pytest.raises(ValueError, match="no report"):
+        Report.of(nsde.NeuralSDE.for_data(walks(), net=SMALL))
