@@ -228,10 +228,11 @@ def main() -> None:
     names = [n for n in names if not args.only or n in args.only]
     methods = ["nsde.fit"] if args.shapes else args.methods
     jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
+    command, rows = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", []
     with worker_pool(args.num_workers) as pool:
-        rows = list(pool.map(one, jobs))
-    command = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}"
-    write_results(args.output, {"command": command, "budget": args.budget, "rows": rows, **provenance()})
+        for row in pool.map(one, jobs):
+            rows.append(row)
+            write_results(args.output, {"command": command, "budget": args.budget, "rows": rows, **provenance()})
 
 
 if __name__ == "__main__":
