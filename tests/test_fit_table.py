@@ -144,3 +144,13 @@ def test_help_shows_what_people_use_and_help_all_the_rest(capsys):
     assert {"--id", "--time", "--columns", "--holdout", "--steps"} <= flags[0]
     assert {"--net.width", "--train.lr", "--separator"} <= flags[1] - flags[0]
     assert all("table options" in page and "video options" in page for page in pages)
+
+
+def test_a_budget_chooses_the_model(tmp_path):
+    table = write_table(tmp_path / "pumps.csv")
+    how = {"options": RunOptions(progress=False, cpu=True), **READING}
+    fitted = nsde.fit_table(table, budget=1, output=tmp_path / "run", **how)
+    assert fitted.model.report["choice"] in fitted.report and "What was chosen, and why" in fitted.report
+    assert (tmp_path / "run" / "choice.md").exists()
+    with pytest.raises(ValueError, match=r"`budget` chooses the model\. Leave out `steps`"):
+        nsde.fit_table(table, budget=1, steps=10, **how)

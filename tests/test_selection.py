@@ -283,7 +283,7 @@ def test_a_model_is_chosen_trained_and_explained(chosen):
     assert {t.round for t in report.tried} >= {"first", "final"}
     assert report.words == "on 2 path(s) that took no part in the choice" and report.score["score"] > 0
     assert model.sample([0.1], [0.0, 1.0, 2.0], num_paths=3).shape == (1, 3, 3, 1)
-    assert (folder / "report.md").read_text().strip() == str(report)
+    assert (folder / "choice.md").read_text().strip() == str(report)
     assert json.loads((folder / "trials.json").read_text())
     again = nsde.load(folder)
     assert again.report == json.loads(json.dumps(model.report))
@@ -294,10 +294,20 @@ def test_a_search_goes_on_to_the_same_model(chosen, tmp_path):
     """Of what was kept: the number of steps and the trials so far; those are not run again."""
     model, folder = chosen
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "unit.txt").write_text((folder / "unit.txt").read_text())
+    (tmp_path / "run" / "search.json").write_text((folder / "search.json").read_text())
     trials = json.loads((folder / "trials.json").read_text())
     half = dict(list(trials.items())[: len(trials) // 2])
     (tmp_path / "run" / "trials.json").write_text(json.dumps(half))
+    wrong = {
+        "data": (walks(13, 30), {}),
+        "seed": (walks(12, 30), {"seed": 1}),
+        "fixed": (walks(12, 30), {"noise": 0.1}),
+    }
+    for name, (data, more) in wrong.items():
+        with pytest.raises(ValueError, match=f"had another `{name}`"):
+            nsde.fit(data, budget=1, run_dir=tmp_path / "run", resume=True, **QUIET, **{**FIXED, **more})
+    with pytest.raises(ValueError, match="already holds a search"):
+        nsde.fit(walks(12, 30), budget=1, run_dir=tmp_path / "run", **QUIET, **FIXED)
     again = nsde.fit(walks(12, 30), budget=1, run_dir=tmp_path / "run", resume=True, **QUIET, **FIXED)
     assert again.report["choice"] == model.report["choice"]
     for a, b in zip(model.parameters(), again.parameters()):

@@ -95,7 +95,8 @@ def ten_times(model: Any, own: Set, num: int = 1_000) -> dict[str, Any]:
     except (ValueError, nsde_error()) as error:
         return {"finite": False, "error": str(error)}
     low, high = data.states.amin(0), data.states.amax(0)
-    beyond = torch.maximum(low - drawn_paths, drawn_paths - high) / (high - low).clamp(min=1e-9)
+    width = torch.where(high > low, high - low, torch.full_like(low, torch.inf))
+    beyond = torch.maximum(low - drawn_paths, drawn_paths - high) / width
     return {
         "finite": bool(drawn_paths.isfinite().all()),
         "beyond": float(beyond.amax((1, 2)).clamp(min=0).quantile(0.99)),

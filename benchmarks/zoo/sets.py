@@ -290,7 +290,7 @@ def bounded(rng: np.random.Generator) -> Set:
     start = lambda g, n: g.uniform(0.02, 0.3, (n, 1))  # noqa: E731
     made = _many(rng, 50, 80, 0.1, start, lambda x, t: 1.2 * inside(x), lambda x, t: 0.3 * np.sqrt(inside(x)))
     clip = lambda paths: [np.clip(p, 1e-4, 1 - 1e-4) for p in paths]  # noqa: E731
-    return Set(clip(made.train), clip(made.test), dt=0.1, stationary=False, kind="rough")
+    return Set(clip(made.train), clip(made.test), dt=0.1, stationary=False, kind="between 0 and 1")
 
 
 def _letters(rng: np.random.Generator, name: str) -> Set:

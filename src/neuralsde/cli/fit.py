@@ -40,7 +40,7 @@ class Fit:
     """
 
     SHORT: ClassVar[dict[str, tuple[str, ...]]] = {
-        **dict.fromkeys(("data", "output", "holdout", "steps", "resume"), ()),
+        **dict.fromkeys(("data", "output", "holdout", "budget", "steps", "resume"), ()),
         "table": ("id", "time", "columns", "context", "time_unit", "date_format", "lag"),
         "video": ("dataset", "size", "fps", "num_context", "autoencoder"),
     }
@@ -52,6 +52,8 @@ class Fit:
     """Run folder; runs/NAME-OF-THE-FILE if not given."""
     holdout: float = 0.2
     """Share held out for the report: of the series or videos, or of a single one its end; 0: nothing."""
+    budget: str | None = None
+    """Tables: time in which a model is chosen and trained, such as "2 min"; the options of the model are then not given."""
     steps: int | None = None
     """Optimiser steps; by the size of the data if not given."""
     resume: bool = False
@@ -71,7 +73,9 @@ class Fit:
         folder = self.output or Path("runs") / named.name.split(".")[0]
         check(self.data.exists(), f"There is no file or folder {self.data}.")
         if holds_videos(self.data):
-            refuse(flags_of(self, {"table", "model"}), f"this is for tables. {self.data} is taken for videos.")
+            refuse(
+                flags_of(self, {"table", "model", "budget"}), f"this is for tables. {self.data} is taken for videos."
+            )
             self._fit_videos(folder)
         else:
             refuse(flags_of(self.video), f"this is for videos. {self.data} is taken for a table.")

@@ -29,6 +29,7 @@ FAST = 5.0  # how much faster a direction of small variance forgets than the lar
 UNEXPLAINED = 1e-3  # share of a step that must be left for its noise to be looked at
 FEW_PATHS = 12
 DENSE = 40  # steps of a path from which on a longer lag is worth a trial
+NEAR = 0.15  # of both ends, for states between 0 and 1
 LEVEL = 0.15  # rank correlation of the size of steps with the level
 
 
@@ -361,6 +362,10 @@ class _Steps:
         positive = bool((self.raw[whole] > 0).all()) and len(index) >= 50
         if not positive:
             return []
+        low, high = float(self.raw[whole].min(0).max()), float(self.raw[whole].max(0).min())
+        if float(self.raw[whole].max()) < 1 and low < NEAR and high > 1 - NEAR:
+            what = f"States lie between 0 and 1, from {low:.3g} to {high:.3g}"
+            return [Trait("between 0 and 1", high, f"{what}. The logit is tried, which keeps them there.")]
         grows = [
             _rank_correlation(np.abs(self.raw[index + 1, k] - self.raw[index, k]), self.raw[index, k])
             for k in range(self.raw.shape[1])

@@ -27,6 +27,7 @@ from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import HistoryConfig
 from neuralsde.sde.config import Euler, Moments, NeuralSDEConfig
 from neuralsde.sde.laws.moments import MAX_DIMENSIONS
+from neuralsde.selection.fit import fit_data
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import check_run, open_run, provenance, write_results
@@ -58,6 +59,7 @@ def fit_table(
     model: NeuralSDEConfig = MODEL,
     train: TrainConfig | None = None,
     options: RunOptions | None = None,
+    budget: str | float | None = None,
     steps: Count | None = None,
     lag: Lag = None,
     encoder: Literal["gru", "transformer"] | None = None,
@@ -74,6 +76,8 @@ def fit_table(
         model: settings of the model.
         train: settings of the training.
         options: how it runs.
+        budget: time in which a model is chosen and trained by `neuralsde.fit`, such as "2 min", in place of `model`, `train`,
+            `steps` and `encoder`.
         steps: optimiser steps; None: so many that each transition is seen 100 times, from 200 up to `train.steps`.
         lag: time between the states of a transition, one or several; None: consecutive observations.
         encoder: encode the history by one of these.
@@ -84,6 +88,14 @@ def fit_table(
         reading: arguments of `read_table`, where `table` is a file.
     """
     folder, train = None if output is None else Path(output), train or TrainConfig()
+    given = {
+        "model": model != MODEL,
+        "train": train != TrainConfig(seed=train.seed),
+        "steps": steps,
+        "encoder": encoder,
+    }
+    if budget is not None and any(given.values()):
+        raise ValueError(f"`budget` chooses the model. Leave out {', '.join(f'`{k}`' for k, v in given.items() if v)}.")
     check_run(folder, holdout=holdout, steps=steps, resume=resume)
     if not isinstance(table, Table):
         table = read_table(table, **reading)
@@ -97,13 +109,23 @@ def fit_table(
     if isinstance(model.law, Moments) and len(table.columns) > MAX_DIMENSIONS:
         say(f"{len(table.columns)} features are too many for `law=Moments()`: Euler() is used.\n")
         model = dataclasses.replace(model, law=Euler())
-    learned = _build(_with_encoder(model, encoder), known, later, lag, train.seed)
     config = training_settings(known, train, steps)
     options = options or RunOptions()
+    learned = None if budget is not None else _build(_with_encoder(model, encoder), known, later, lag, train.seed)
     options = dataclasses.replace(options, val_every=min(options.val_every, max(50, config.steps // 10)))
     val = None if later is None else later.data
     with open_run(folder, resume=resume) as run:
-        fit(learned, known.data, val=val, config=config, options=options, run_dir=run, resume=resume)
+        if learned is not None:
+            fit(learned, known.data, val=val, config=config, options=options, run_dir=run, resume=resume)
+        else:
+            how: dict[str, Any] = {
+                "seed": train.seed,
+                "progress": options.progress,
+                "cpu": options.cpu,
+                "budget": budget,
+            }
+            fixed: dict[str, Any] = {} if lag is None else {"lag": lag}
+            learned = fit_data(known.data, run_dir=run, resume=resume, **how, **fixed)
         series = _series(table, later)
         if folder is not None:
             learned.save_pretrained(folder / "model", beside={FILE: to_dict(series)})

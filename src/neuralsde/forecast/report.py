@@ -18,6 +18,7 @@ from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import NetConfig
 from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.selection.report import Report
 from neuralsde.training.run_folder import losses
 
 if TYPE_CHECKING:
@@ -192,6 +193,7 @@ def fit_report(
     lines += ["", "## The model", "", f"- {_settings(model)}"]
     lines += [f"- {num_weights:,} weights; one step is {model.scale.step:g} {unit}"]
     lines += ["", "## Training", "", *losses(folder / "metrics.jsonl")] if folder is not None else []
+    lines += ["", *str(Report.of(model)).replace("# ", "## ").splitlines()] if model.report else []
     lines += ["", "## On what was held out", ""]
     if held_out is None:
         lines += ["Nothing was held out: how good the model is was not measured."]

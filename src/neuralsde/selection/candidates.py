@@ -156,7 +156,9 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[list[Candidate], li
     if law:
         why = "the mean and covariance of the whole gap, not of its beginning"
         first.append(Candidate("moments", {**usual, **exact, **law}, why, cost))
-    joint = [m for m in _shared_moves(found) if m.name in ("correlated noise", "mixture", "logarithm", "whitened")]
+    joint = [
+        m for m in _shared_moves(found) if m.name in ("correlated noise", "mixture", "logarithm", "logit", "whitened")
+    ]
     for move in joint:
         own = {**usual, **exact, **move.settings}
         first.append(Candidate(f"no noise, {move.name}", own, move.why, 0.7 * move.cost))
@@ -182,6 +184,8 @@ def _shared_moves(found: Diagnosis) -> list[Move]:
         moves.append(
             Move("logarithm", {"transform": "log"}, "states are above 0 and move in proportion to their level")
         )
+    if "between 0 and 1" in found:
+        moves.append(Move("logit", {"transform": "logit"}, "states lie between 0 and 1 and come near both"))
     if "fast directions" in found:
         moves.append(Move("whitened", {"normalise": "whiten"}, "a narrow direction reverts fast"))
     if "season" in found:

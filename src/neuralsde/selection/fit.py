@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import re
@@ -14,7 +16,7 @@ from typing import Any, overload
 from tqdm import tqdm
 
 from neuralsde.core.doors import Seed, door
-from neuralsde.core.files import replacing
+from neuralsde.core.files import read_text, replacing
 from neuralsde.core.records import check
 from neuralsde.data.diagnosis import Diagnosis, diagnose
 from neuralsde.data.trajectories import Paths, Trajectories, Transitions
@@ -34,6 +36,7 @@ DRAWING = 0.45  # share of the budget that goes to drawing paths
 LADDER = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times powers of ten: steps are rounded down to these
 FEWEST, MOST = 20, 2_000  # steps of a short trial
 MOST_STEPS = 20_000  # of the last training
+WORSE = 1.3  # how much worse the last training may score on its own data than the trials on that of others
 UNITS = {
     "s": 1,
     "second": 1,
@@ -51,6 +54,7 @@ UNITS = {
 def fit(model: SequenceModel, data: Paths | Transitions, **settings: Any) -> SequenceModel: ...
 @overload
 def fit(model: Paths, data: None = None, **settings: Any) -> NeuralSDE: ...
+@door
 def fit(model: Any, data: Any = None, **settings: Any) -> Any:
     """`fit(data)` chooses a model for the data, trains it and says what it chose; `fit(model, data)` trains a model of yours.
 
@@ -87,7 +91,7 @@ def fit_data(
         budget: time for everything, such as "2 min" or seconds. It becomes a number of steps once, which is recorded: with
             the same number and seed the choice is the same.
         seed: of everything.
-        run_dir: folder for trials.json, report.md, report.json, the last training's checkpoints and model/; None keeps nothing.
+        run_dir: folder for search.json, trials.json, choice.md, model/ and what the last training writes; None keeps nothing.
         resume: go on with the search in `run_dir`.
         progress: show a bar with the time left, and print the report.
         cpu: stay on the CPU though there is an accelerator.
@@ -101,7 +105,8 @@ def fit_data(
         inner, outer, folds = split(data, seed)
         steps = plan(found, fixed)
         steps = replace(steps, train=replace(steps.train, seed=seed))
-        unit = _unit(steps, inner, len(folds), seconds, folder)
+        what = {"seed": seed, "data": _fingerprint(data), "fixed": {k: repr(v) for k, v in sorted(fixed.items())}}
+        unit = _unit(steps, inner, len(folds), seconds, folder, what, resume)
         total = num_units(steps, len(folds)) * unit
         bar = tqdm(total=round(total), disable=not progress, desc="nsde.fit", unit="step", mininterval=1.0)
         with bar:
@@ -114,7 +119,7 @@ def fit_data(
         model.report = report.to_dict()
         if folder is not None:
             model.save_pretrained(folder / "model")
-            with replacing(folder / "report.md") as new:
+            with replacing(folder / "choice.md") as new:
                 new.write_text(f"{report}\n", encoding="utf-8")
     if progress:
         print(report)
@@ -139,18 +144,37 @@ def _seconds(budget: str | float) -> float:
     return seconds
 
 
-def _unit(steps: Plan, data: Trajectories, num_folds: int, seconds: float, folder: Path | None) -> int:
+def _unit(
+    steps: Plan,
+    data: Trajectories,
+    num_folds: int,
+    seconds: float,
+    folder: Path | None,
+    what: dict[str, Any],
+    resume: bool,
+) -> int:
     """Steps of a short trial: what the budget comes to on this machine, on a ladder; once, and then as recorded."""
-    file = None if folder is None else folder / "unit.txt"
+    file = None if folder is None else folder / "search.json"
     if file is not None and file.exists():
-        return int(file.read_text(encoding="utf-8"))
+        check(resume, f"{folder} already holds a search. Give `resume=True` to go on with it, or another folder.")
+        known = json.loads(read_text(file))
+        for name, value in what.items():
+            same = known.get(name) == value
+            check(same, f"The search in {folder} had another `{name}`. Go on as it began, or give another folder.")
+        return int(known["unit"])
     each = seconds_per_step(steps.default, data, steps.train)
     wanted = (1 - DRAWING) * seconds / each / num_units(steps, num_folds)
     unit = int(min(max(on_ladder(wanted), FEWEST), MOST))
     if file is not None:
         with replacing(file) as new:
-            new.write_text(str(unit), encoding="utf-8")
+            new.write_text(json.dumps({"unit": unit, **what}), encoding="utf-8")
     return unit
+
+
+def _fingerprint(data: Trajectories) -> str:
+    """Enough to notice that a search goes on with other data."""
+    parts = (data.states, data.times, data.lengths)
+    return hashlib.sha256(b"".join(t.cpu().numpy().tobytes() for t in parts)).hexdigest()[:16]
 
 
 def on_ladder(value: float) -> float:
@@ -168,6 +192,16 @@ def _refit(
     options = replace(QUIET, cpu=cpu)
     model = train(choice.candidate, data, config, options=options, run_dir=run, resume=resume)
     model.sampler = sampler_of(model, choice.sampler)
+    own = Segments.of(data, spread_of(data)).score(model, seed=1).mean
+    if own > WORSE * choice.score and not choice.shorter:  # on its own data, worse than before on that of others
+        warnings.warn(
+            f"A longer training made the choice worse ({own:.3f} on its own data, {choice.score:.3f} in the trials): the shorter "
+            "one is kept. Look at the report, and try another seed or a larger budget.",
+            stacklevel=4,
+        )
+        config = replace(config, steps=LONGER * unit, ema=steps.train.ema)
+        model = quietly(train, choice.candidate, data, config, options=options)
+        model.sampler = sampler_of(model, choice.sampler)
     return model, config.steps
 
 

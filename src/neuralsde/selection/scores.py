@@ -3,8 +3,8 @@
 A *segment* is what followed an origin at a few times, dense at first and then wider apart, the end of the path among them.
 Four horizons are scored by the energy score: the next observation, the first few, all of them, and the end alone. The last
 two are not the same: averaged over time, the goal of a motion hardly counts. Each is divided by the score of standing still,
-so that horizons and data sets compare. The energy score hardly sees how entries depend on each other; the variogram score
-does, and is added.
+or a tenth of the largest of these, so that horizons and data sets compare. The energy score hardly sees how entries depend on
+each other; the variogram score does, and is added.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ MOST_ORIGINS = 32
 NUM_PATHS = 32  # samples per origin
 PAIRS = 256  # of entries whose variogram is scored
 VARIOGRAM = 0.5  # weight of the variogram score
+FLOOR = 0.1  # least unit of a horizon, in the largest: errors that are small against the whole path count as small
 FAILED = 10.0  # the score of paths that leave the data for good
 HORIZONS = ("next", "near", "all", "end")
 
@@ -79,7 +80,7 @@ class Segments:
         begin = (held_out.states[row].double() / spread).nan_to_num(0.0)
         apart = ((truth - begin[:, None]) * seen).flatten(2)
         still = torch.stack([_horizon(apart, steps_ahead, h).norm(dim=-1).mean() for h in HORIZONS])
-        floor = 1e-3 * apart.norm(dim=-1).mean().clamp(min=1e-12)
+        floor = FLOOR * still.max().clamp(min=1e-12)
         i, j = made._pairs(truth.flatten(1).shape[1])
         flat = truth.flatten(1)
         rough = (flat[:, i] - flat[:, j]).abs().mean().clamp(min=1e-12)

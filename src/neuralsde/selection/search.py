@@ -31,6 +31,7 @@ class Choice:
     reason: str
     tried: tuple[Tried, ...]
     shorter: bool  # whether more steps made it worse
+    score: float  # in the final
 
 
 def quick_samplers(candidate: Candidate) -> Samplers:
@@ -154,12 +155,12 @@ class Search:
             saved, error = gain(own[1], base)
             how = own[0] if saved > STANDARD_ERRORS * error else {}
             reason = "No candidate is better than the default by more than two standard errors."
-            return Choice(default, how, in_words(how), reason, tried, shorter=False)
+            return Choice(default, how, in_words(how), reason, tried, shorter=False, score=own[1].mean)
         candidate, how, score = best
         less = f"{100 * saved / base.mean:.0f} % less (± {100 * error / base.mean:.0f} %)"
         reason = f"It scores {score.mean:.3f}, the default {base.mean:.3f}: {less}. Why it was tried: {candidate.why}."
         short = next((s for s, c in ranked if c is candidate), math.inf)
-        return Choice(candidate, how, in_words(how), reason, tried, shorter=score.mean > 1.05 * short)
+        return Choice(candidate, how, in_words(how), reason, tried, shorter=score.mean > 1.05 * short, score=score.mean)
 
     def _calibrated(self, candidate: Candidate, steps: int) -> tuple[dict[str, float], Score]:
         """The sampler of a candidate: one setting after the other, each changed where that is clearly better."""
