@@ -128,7 +128,7 @@ class Trials:
                 self.known[key] = known
             model = self.models[key]
             for name, how in missing.items():
-                score = self._drawn(model, how, fold)
+                score = self._draw(model, how, fold)
                 known[name] = {"parts": score.parts.tolist(), "unit": score.unit.tolist(), "error": score.error}
             self._save()
         return {
@@ -140,7 +140,7 @@ class Trials:
             for name in samplers
         }
 
-    def _drawn(self, model: Any, how: dict[str, float], fold: int) -> Score:
+    def _draw(self, model: Any, how: dict[str, float], fold: int) -> Score:
         segments = self.segments[fold]
         if isinstance(model, Exception):
             lost = torch.full((len(segments.row), 5), FAILED, dtype=torch.float64)
