@@ -223,7 +223,7 @@ def test_segments_end_where_the_path_ends():
 def test_what_is_held_out_is_not_learned_from():
     many = walks(40)
     inner, outer, folds = split(many, 0)
-    assert len(inner) + len(outer) == 40 and len(folds) == 3
+    assert len(inner) + len(outer) == 40 and len(folds) == 2
     for fold in folds:
         assert len(fold.known) + len(fold.held_out) == len(inner)
         known = {tuple(p.flatten().tolist()) for p in fold.known.states.split(fold.known.lengths.tolist())}

@@ -410,15 +410,15 @@ class _Steps:
 
 def _ridge(inputs: np.ndarray, target: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Predictions at other inputs; the penalty is the best of a few by generalised cross-validation."""
-    u, s, vt = np.linalg.svd(inputs, full_matrices=False)
-    projected = u.T @ target
+    size, turn = np.linalg.eigh(inputs.T @ inputs)
+    size, along = size.clip(min=0.0), turn.T @ (inputs.T @ target)
     best: tuple[float, np.ndarray] | None = None
-    for penalty in s[0] ** 2 * np.array([1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2]):
-        shrink = s**2 / (s**2 + penalty)
-        left = ((target - u @ (shrink[:, None] * projected)) ** 2).mean()
-        score = left / max(1e-3, 1 - shrink.sum() / len(inputs)) ** 2
+    for penalty in size[-1] * np.array([1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2]):
+        weights = along / (size + penalty)[:, None]
+        left = (target**2).sum() - 2 * (weights * along).sum() + (weights**2 * size[:, None]).sum()
+        score = left / max(1e-3, 1 - (size / (size + penalty)).sum() / len(inputs)) ** 2
         if best is None or score < best[0]:
-            best = score, vt.T @ ((s / (s**2 + penalty))[:, None] * projected)
+            best = score, turn @ weights
     assert best is not None
     return at @ best[1]
 

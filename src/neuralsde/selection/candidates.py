@@ -87,8 +87,7 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None) -> Plan:
         ):
             made.append(own)
     moves = [m for m in moves if not set(m.settings) & set(fixed)]
-    batch = 512 if smooth else min(2_048, max(256, 1 << max(0, found.num_steps // 8).bit_length()))
-    train = TrainConfig(batch_size=batch, lr=2e-3, ema=0.99)
+    train = TrainConfig(batch_size=256, lr=3e-3, ema=0.99)
     return Plan(default, made, moves, train, fixed)
 
 

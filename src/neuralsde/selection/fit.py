@@ -27,7 +27,7 @@ from neuralsde.selection.candidates import Candidate, Plan, plan
 from neuralsde.selection.folds import split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Score, Segments
-from neuralsde.selection.search import LONGER, REFIT, Choice, Search, num_units
+from neuralsde.selection.search import LONGER, REFIT, Choice, Search, mean_cost, num_units
 from neuralsde.selection.trials import QUIET, Trials, sampler_of, seconds_per_step, spread_of, train
 from neuralsde.training.fit import fit as fit_model
 from neuralsde.training.run_folder import open_run
@@ -187,8 +187,10 @@ def _refit(
     choice: Choice, data: Trajectories, steps: Plan, unit: int, run: Any, resume: bool, cpu: bool
 ) -> tuple[NeuralSDE, int]:
     """The choice, trained on everything."""
-    num = unit * (1 if choice.shorter else REFIT)
-    config = replace(steps.train, steps=min(num, MOST_STEPS), ema=0.995 if num > 1_000 else steps.train.ema)
+    affordable = REFIT * unit * mean_cost(steps) / choice.candidate.cost
+    num = unit if choice.shorter else round(min(max(affordable, LONGER * unit), MOST_STEPS))
+    batch, ema = (512, 0.995) if num > 1_000 else (steps.train.batch_size, steps.train.ema)
+    config = replace(steps.train, steps=num, batch_size=batch, ema=ema)
     options = replace(QUIET, cpu=cpu)
     model = train(choice.candidate, data, config, options=options, run_dir=run, resume=resume)
     model.sampler = sampler_of(model, choice.sampler)
@@ -199,7 +201,7 @@ def _refit(
             "one is kept. Look at the report, and try another seed or a larger budget.",
             stacklevel=4,
         )
-        config = replace(config, steps=LONGER * unit, ema=steps.train.ema)
+        config = replace(steps.train, steps=LONGER * unit)
         model = quietly(train, choice.candidate, data, config, options=options)
         model.sampler = sampler_of(model, choice.sampler)
     return model, config.steps

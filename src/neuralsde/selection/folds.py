@@ -9,7 +9,7 @@ import torch
 from neuralsde.data.trajectories import Trajectories
 
 FEW = 12  # paths up to which each is held out in turn
-FOLDS = 3
+FOLDS, OF_MANY = 3, 2  # of few paths or one, and of many
 SHARE = 0.25  # of many paths, held out in a fold
 MOST_HELD_OUT = 64  # paths of a fold
 OUTER = 0.15  # share that takes no part in the choice and gives the score that is reported
@@ -45,7 +45,7 @@ def _by_path(data: Trajectories, seed: int) -> list[Fold]:
         parts = [order[k::FOLDS] for k in range(min(FOLDS, len(data)))]
     else:
         num = max(1, min(MOST_HELD_OUT, round(SHARE * len(data))))
-        parts = [order[k * num : (k + 1) * num] for k in range(FOLDS)]
+        parts = [order[k * num : (k + 1) * num] for k in range(OF_MANY)]
     return [Fold(data.select(sorted(set(order) - set(part))), data.select(sorted(part))) for part in parts if part]
 
 

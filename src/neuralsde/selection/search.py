@@ -66,18 +66,23 @@ def in_words(how: dict[str, float]) -> str:
 
 def num_units(plan: Plan, num_folds: int) -> float:
     """Steps of the whole search and the last training, in those of a short trial of the default."""
-    costs = [plan.default.cost, *(c.cost for c in plan.first)]
-    mean = sum(costs) / len(costs)
-    first = sum(costs) * early_folds(num_folds)
-    num_moves = sum(min(most, len(plan.moves)) for most in SHARES_OF_MOVES)
-    second = num_moves * mean * 1.2 * early_folds(num_folds)
+    mean = mean_cost(plan)
+    first = len([plan.default, *plan.first]) * mean * early_folds(num_folds)
+    changes = [move.cost for most in SHARES_OF_MOVES for move in plan.moves[:most]]
+    second = (sum(changes) + 1) * mean * early_folds(num_folds)
     final = LONGER * (num_folds * (FINALISTS + 1) + 2) * mean
-    return first + second + final + REFIT * ALONE * max(costs)
+    return first + second + final + REFIT * ALONE * mean
+
+
+def mean_cost(plan: Plan) -> float:
+    """Of a step of a candidate, in steps of the default."""
+    costs = [plan.default.cost, *(c.cost for c in plan.first)]
+    return sum(costs) / len(costs)
 
 
 def early_folds(num_folds: int) -> int:
     """Folds of a short trial."""
-    return min(2, num_folds)
+    return max(1, num_folds - 1)
 
 
 class Search:
