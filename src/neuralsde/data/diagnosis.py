@@ -155,6 +155,20 @@ class _Steps:
             else rows
         )
 
+    def _starts(self, k: int) -> np.ndarray:
+        """Rows that have another `k` observations later in their path."""
+        index = np.arange(len(self.x) - k)
+        return index[self.last[index] >= index + k]
+
+    def _increments(self, index: np.ndarray, k: int) -> np.ndarray:
+        """Mean squares of increments over `k` observations, per feature."""
+        return np.nanmean((self.x[index + k] - self.x[index]) ** 2, axis=0)
+
+    def _whole(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows were observed in all features, and the rows from which a step leads from one of these to another."""
+        whole, index = np.asarray(np.isfinite(self.x).all(1)), self._starts(1)
+        return whole, index[whole[index] & whole[index + 1]]
+
     def _regression(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What is known with the step before and without it, and the next step; in units of a step."""
         now = self.x[rows]
@@ -218,11 +232,10 @@ class _Steps:
         """Half the slope of log squared increments against the log of their time, over one and two steps."""
         sizes, gaps = [], []
         for k in (1, 2):
-            index = np.arange(len(self.x) - k)
-            index = index[self.last[index] >= index + k]
+            index = self._starts(k)
             if len(index) < 10:
                 return 0.5
-            sizes.append(np.nanmean((self.x[index + k] - self.x[index]) ** 2, axis=0))
+            sizes.append(self._increments(index, k))
             gaps.append(np.mean(self.times[index + k] - self.times[index]))
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = np.log(sizes[1] / sizes[0]) / math.log(gaps[1] / gaps[0]) / 2
@@ -322,11 +335,10 @@ class _Steps:
         """The part of a step's variance that does not shrink with its length: to zero from one, two and three steps."""
         sizes = []
         for k in (1, 2, 3):
-            index = np.arange(len(self.x) - k)
-            index = index[self.last[index] >= index + k]
+            index = self._starts(k)
             if len(index) < FEWEST:
                 return []
-            sizes.append(np.nanmean((self.x[index + k] - self.x[index]) ** 2, axis=0))
+            sizes.append(self._increments(index, k))
         share = float(np.max((3 * sizes[0] - 3 * sizes[1] + sizes[2]) / np.maximum(sizes[0], 1e-300)))
         if share < MEASURED or growth > CANCEL:
             return []
@@ -339,9 +351,7 @@ class _Steps:
         """A direction of small variance that forgets much faster than the largest."""
         if self.x.shape[1] < 2:
             return []
-        whole = np.asarray(np.isfinite(self.x).all(1))
-        index = np.arange(len(self.x) - 1)
-        index = index[(self.last[index] > index) & whole[index] & whole[index + 1]]
+        whole, index = self._whole()
         if len(index) < 100:
             return []
         values, vectors = np.linalg.eigh(np.cov(self.x[whole].T))
@@ -356,9 +366,7 @@ class _Steps:
 
     def _level(self) -> list[Trait]:
         """Above zero, and steps grow with the level."""
-        whole = np.asarray(np.isfinite(self.raw).all(1))
-        index = np.arange(len(self.raw) - 1)
-        index = index[(self.last[index] > index) & whole[index] & whole[index + 1]]
+        whole, index = self._whole()
         positive = bool((self.raw[whole] > 0).all()) and len(index) >= 50
         if not positive:
             return []
@@ -392,8 +400,7 @@ class _Steps:
         ]
 
     def _gaps(self) -> list[Trait]:
-        index = np.arange(len(self.times) - 1)
-        gaps = np.diff(self.times)[self.last[index] > index]
+        gaps = np.diff(self.times)[self._starts(1)]
         low, high = np.quantile(gaps, [0.05, 0.95])
         if high < 1.2 * low:
             return []

@@ -254,8 +254,8 @@ class Trajectories:
 
     def slots(self, rows: Int[Tensor, " B"], *, history: int, spacing: Lag = None) -> Int[Tensor, "B H"]:
         """Rows of the history slots of these observations, oldest first; before the first observation of a path that one."""
-        slots = _slots(self, history, as_lags(spacing)[0], near=False)
-        _, first, _ = _ends(self)
+        path, first, _ = _ends(self)
+        slots = _slots(self, path, first, history, as_lags(spacing)[0], near=False)
         return torch.stack([torch.maximum(slot, first)[rows] for slot in reversed(slots)], dim=1)
 
 
@@ -362,9 +362,10 @@ def _ends(data: Trajectories) -> tuple[Tensor, Tensor, Tensor]:
     return path, first, first + data.lengths[path] - 1
 
 
-def _slots(data: Trajectories, history: int, apart: float | None, *, near: bool = True) -> list[Tensor]:
+def _slots(
+    data: Trajectories, path: Tensor, first: Tensor, history: int, apart: float | None, *, near: bool = True
+) -> list[Tensor]:
     """Rows of the slots of each observation, newest first; -1, or a row before the path, where there is none `near`."""
-    path, first, _ = _ends(data)
     index = torch.arange(len(data.states), device=data.states.device)
     older = range(-1, -history, -1)
     return [index] + [
@@ -372,9 +373,8 @@ def _slots(data: Trajectories, history: int, apart: float | None, *, near: bool 
     ]
 
 
-def _before_the_start(data: Trajectories, apart: float | None, k: int) -> Tensor:
+def _before_the_start(data: Trajectories, path: Tensor, first: Tensor, apart: float | None, k: int) -> Tensor:
     """Where slot k back lies before a path that begins with its first observation."""
-    path, first, _ = _ends(data)
     index = torch.arange(len(data.states), device=data.states.device)
     begins = (data.times[data.lengths.cumsum(0) - data.lengths] <= data.begin)[path]
     early = index - k < first if apart is None else data.times - k * apart < data.times[first]
@@ -389,11 +389,11 @@ def pair_up(data: Trajectories, lag: Lag, history: int, spacing: Lag, *, pad: bo
     path, first, last = _ends(data)
     index = torch.arange(len(data.states), device=data.states.device)
     apart = lags[0] if spacing is None else as_lags(spacing)[0]
-    slots, complete = _slots(data, history, apart), torch.ones_like(index, dtype=torch.bool)
+    slots, complete = _slots(data, path, first, history, apart), torch.ones_like(index, dtype=torch.bool)
     for k in range(1, history):
         there = (slots[k] >= first) & (slots[k] < slots[k - 1])
         if pad:
-            early = _before_the_start(data, apart, k) & ~there
+            early = _before_the_start(data, path, first, apart, k) & ~there
             slots[k], there = torch.where(early, first, slots[k]), there | early
         complete &= there
 

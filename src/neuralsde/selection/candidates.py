@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neuralsde.core.records import with_settings
@@ -64,7 +64,6 @@ class Plan:
     first: list[Candidate]  # beside the default
     moves: list[Move]  # of the best of these
     train: TrainConfig
-    fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
 def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None) -> Plan:
@@ -88,7 +87,7 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None) -> Plan:
             made.append(own)
     moves = [m for m in moves if not set(m.settings) & set(fixed)]
     train = TrainConfig(batch_size=256, lr=3e-3, ema=0.99)
-    return Plan(default, made, moves, train, fixed)
+    return Plan(default, made, moves, train)
 
 
 def _possible(candidate: Candidate) -> bool:
@@ -165,11 +164,11 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[list[Candidate], li
         more = {"history": 4 if "measurement noise" in found else 2, "pad_history": True}
         first.append(Candidate("no noise, history", {**usual, **exact, **more}, "the past says where the state is"))
     moves = [
-        Move("moments", law, "the mean and covariance of the whole gap", cost) if law else Move("", {}, ""),
+        *([Move("moments", law, "the mean and covariance of the whole gap", cost)] if law else []),
         Move("noise 0.05", {"noise": 0.05}, "noise on the inputs, against few data"),
         *_shared_moves(found),
     ]
-    return first, [m for m in moves if m.settings]
+    return first, moves
 
 
 def _shared_moves(found: Diagnosis) -> list[Move]:

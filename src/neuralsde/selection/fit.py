@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, overload
@@ -28,7 +27,8 @@ from neuralsde.selection.folds import split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Score, Segments
 from neuralsde.selection.search import LONGER, REFIT, Choice, Search, mean_cost, num_units
-from neuralsde.selection.trials import QUIET, Trials, sampler_of, seconds_per_step, spread_of, train
+from neuralsde.selection.trials import QUIET, Trials, quietly, sampler_of, seconds_per_step, spread_of, train
+from neuralsde.training.fit import fingerprint
 from neuralsde.training.fit import fit as fit_model
 from neuralsde.training.run_folder import open_run
 
@@ -105,7 +105,11 @@ def fit_data(
         inner, outer, folds = split(data, seed)
         steps = plan(found, fixed)
         steps = replace(steps, train=replace(steps.train, seed=seed))
-        what = {"seed": seed, "data": _fingerprint(data), "fixed": {k: repr(v) for k, v in sorted(fixed.items())}}
+        what = {
+            "seed": seed,
+            "data": fingerprint(data.transitions()),
+            "fixed": {k: repr(v) for k, v in sorted(fixed.items())},
+        }
         unit = _unit(steps, inner, len(folds), seconds, folder, what, resume)
         total = num_units(steps, len(folds)) * unit
         bar = tqdm(total=round(total), disable=not progress, desc="nsde.fit", unit="step", mininterval=1.0)
@@ -171,12 +175,6 @@ def _unit(
     return unit
 
 
-def _fingerprint(data: Trajectories) -> str:
-    """Enough to notice that a search goes on with other data."""
-    parts = (data.states, data.times, data.lengths)
-    return hashlib.sha256(b"".join(t.cpu().numpy().tobytes() for t in parts)).hexdigest()[:16]
-
-
 def on_ladder(value: float) -> float:
     """The largest number of the ladder that is not larger."""
     power = 10.0 ** math.floor(math.log10(max(value, 1.0)))
@@ -205,13 +203,6 @@ def _refit(
         model = quietly(train, choice.candidate, data, config, options=options)
         model.sampler = sampler_of(model, choice.sampler)
     return model, config.steps
-
-
-def quietly(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-    """Without warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return call(*args, **more)
 
 
 def _outer(

@@ -106,7 +106,7 @@ class Search:
         ranked += self._changes(ranked, base)
         ranked.sort(key=lambda item: item[0])
         self.trials.forget()
-        return self._final([c for _, c in ranked if c is not default][:FINALISTS], ranked, base)
+        return self._final([c for _, c in ranked if c is not default][:FINALISTS], ranked)
 
     def _short(self, name: str, candidate: Candidate, base: Score) -> float:
         folds = range(early_folds(self.num_folds))
@@ -140,7 +140,7 @@ class Search:
                 found.append((self._short("changed", both, base), both))
         return found
 
-    def _final(self, finalists: list[Candidate], ranked: list[tuple[float, Candidate]], base: Score) -> Choice:
+    def _final(self, finalists: list[Candidate], ranked: list[tuple[float, Candidate]]) -> Choice:
         """Longer trainings on all folds; the default is left for a clear gain only."""
         steps, folds, default = LONGER * self.unit, range(self.num_folds), self.plan.default
         self.trials.train([default, *finalists], steps, folds)

@@ -40,10 +40,16 @@ USUAL: Samplers = {"as trained": {}}
 def build_for(candidate: Candidate, data: Trajectories, seed: int) -> tuple[Any, Transitions]:
     """A model of the candidate, and what it learns from."""
     settings = candidate.config
+    how = {"lag": candidate.lag, "history": settings.history, "pad": settings.pad_history}
+    pairs = quietly(data.transitions, **how).to_learn_from()
+    return quietly(build, settings, pairs, seed=seed), pairs
+
+
+def quietly(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+    """Without warnings: they would be of trials, not of what is chosen."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pairs = data.transitions(lag=candidate.lag, history=settings.history, pad=settings.pad_history).to_learn_from()
-        return build(settings, pairs, seed=seed), pairs
+        return call(*args, **more)
 
 
 def train(candidate: Candidate, data: Trajectories, config: TrainConfig, **more: Any) -> Any:
@@ -145,9 +151,7 @@ class Trials:
         if isinstance(model, Exception):
             lost = torch.full((len(segments.row), 5), FAILED, dtype=torch.float64)
             return Score(lost, segments.unit, str(model))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return segments.score(model, sampler_of(model, how))
+        return quietly(segments.score, model, sampler_of(model, how))
 
     def forget(self) -> None:
         """Let go of the models of a round."""

@@ -71,7 +71,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     return config.lr * (FINAL_RATE + (1 - FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * share)))
 
 
-def _fingerprint(data: Transitions) -> str:
+def fingerprint(data: Transitions) -> str:
     """Of evenly spread transitions: enough to notice that a run is resumed on other data."""
     some = data.spread(FINGERPRINT_SIZE)
     parts = (
@@ -175,7 +175,7 @@ class _Loop:
         self.record = {
             "train": to_dict(config),
             "model": to_dict(model.config),
-            "data": {"num_transitions": len(data), "fingerprint": _fingerprint(data)},
+            "data": {"num_transitions": len(data), "fingerprint": fingerprint(data)},
             "num_processes": self.accelerator.num_processes,
         }
         self.rows = torch.arange(
