@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 import zlib
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from neuralsde.selection.trials import build_for, sampler_of, spread_of
 from neuralsde.training.run_folder import provenance, write_results
 
 SAMPLES = 100
+MOST_IN_HINDSIGHT = 12  # candidates, each with every sampler
 DEFAULT_STEPS = 5_000  # of the default: `NeuralSDE.for_data` and `fit` without settings
 
 
@@ -78,29 +80,42 @@ def fitted(name: str, seed: int, budget: str) -> dict[str, Any]:
         "unit": report["unit"],
     }
     out |= {"traits": [t["name"] for t in report["traits"]], "kind": own.kind}
-    out["ten_times"] = ten_times(model, own)
     if own.from_start and data.shape == (2,):
         out["motion"] = motion(model, own)
+    if own.kind == "second order":
+        out["coverage"] = coverage(model, where)
+    out["ten_times"] = ten_times(model, own)
     return out
 
 
-def ten_times(model: Any, own: Set, num: int = 1_000) -> dict[str, Any]:
+def ten_times(model: Any, own: Set) -> dict[str, Any]:
     """Paths of ten times the training length: whether all are finite, and how far they leave the range of the data."""
+    num = 10_000 if torch.cuda.is_available() else 1_000
+    model = model.cuda() if torch.cuda.is_available() else model
     data = paths(own, test=False)
     duration = float(data.durations.median())
     first = (data.lengths.cumsum(0) - data.lengths)[torch.arange(num) % len(data)]
     slots = data.slots(first, history=model.config.history, spacing=model.lag)
     try:
-        drawn_paths = model.sample(data.states[slots], duration * np.linspace(0, 10, 11), rng=0)[:, 0]
+        drawn_paths = model.sample(data.states[slots], duration * np.linspace(0, 10, 11), rng=0)[:, 0].cpu()
     except (ValueError, nsde_error()) as error:
         return {"finite": False, "error": str(error)}
     low, high = data.states.amin(0), data.states.amax(0)
     width = torch.where(high > low, high - low, torch.full_like(low, torch.inf))
     beyond = torch.maximum(low - drawn_paths, drawn_paths - high) / width
     return {
+        "num_paths": num,
         "finite": bool(drawn_paths.isfinite().all()),
         "beyond": float(beyond.amax((1, 2)).clamp(min=0).quantile(0.99)),
     }
+
+
+def coverage(model: Any, where: Segments) -> float:
+    """How often what followed lies inside the band that holds 80 % of the samples."""
+    truth, _ = where.truth()
+    samples = where.samples(model, num_paths=SAMPLES).double() / where.scale
+    low, high = (samples.quantile(q, dim=1) for q in (0.1, 0.9))
+    return float(((truth >= low) & (truth <= high)).double().mean())
 
 
 def nsde_error() -> type[Exception]:
@@ -147,7 +162,7 @@ def hindsight(name: str, seed: int, steps: int) -> dict[str, Any]:
 
     candidates += [c for one in tried.first for move in tried.moves if (c := combined(one, move)) is not None]
     stacks: dict[Any, list[tuple[Candidate, Any, Any]]] = {}
-    for candidate in candidates[:24]:
+    for candidate in candidates[:MOST_IN_HINDSIGHT]:
         model, pairs = build_for(candidate, data, seed)
         stacks.setdefault(form_of(model, pairs), []).append((candidate, model, pairs))
     scores = {}
@@ -198,7 +213,7 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
             if method == "nsde.fit":
                 found = fitted(name, seed, budget)
             elif method == "best in hindsight":
-                found = hindsight(name, seed, 1_600)
+                found = hindsight(name, seed, 800)
             else:
                 found = default(name, seed) if method == "default" else rival(name, seed, method)
         except Exception as error:
@@ -231,8 +246,9 @@ def main() -> None:
     jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
     command, rows = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", []
     with worker_pool(args.num_workers) as pool:
-        for row in pool.map(one, jobs):
-            rows.append(row)
+        for done in as_completed([pool.submit(one, job) for job in jobs]):
+            rows.append(done.result())
+            rows.sort(key=lambda row: (row["seed"], names.index(row["set"]), methods.index(row["method"])))
             write_results(args.output, {"command": command, "budget": args.budget, "rows": rows, **provenance()})
 
 

@@ -181,7 +181,7 @@ REWRITTEN = {
     "PFIConfig": _generation,
 }
 
-ADDED = {"scale.time_mean": 0.0, "scale.time_std": 1.0}
+ADDED = {"scale.time_mean": 0.0, "scale.time_std": 1.0, "scale.time_last": 1e30}
 """Tensors that earlier models lack, and what they amount to: time was in reference steps as it is."""
 NEW = ("law.steps",)
 """Tensors that models of earlier formats lack: they have what a new model begins with."""

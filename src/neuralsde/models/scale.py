@@ -20,6 +20,7 @@ from neuralsde.models.config import Normalise, Transform
 from neuralsde.nets.memo import Memo
 from neuralsde.solvers.correlation import Correlation
 
+NEVER = 1e30  # reference steps
 MAX_WHITENED = 64  # features
 FLOOR = 1e-8  # least variance of a whitened direction, of standardised features, as a share of the largest
 SLOWEST = 1e-3  # least size of steps in a whitened direction, as a share of the largest
@@ -70,6 +71,7 @@ class Scale(nn.Module):
     dt_ref: Tensor
     time_mean: Tensor
     time_std: Tensor
+    time_last: Tensor
     turn: Tensor
     back: Tensor
     pace: Tensor
@@ -101,6 +103,7 @@ class Scale(nn.Module):
         self.register_buffer("dt_ref", torch.ones((), dtype=torch.float64))
         self.register_buffer("time_mean", torch.zeros((), dtype=torch.float64))  # in reference steps
         self.register_buffer("time_std", torch.ones((), dtype=torch.float64))
+        self.register_buffer("time_last", torch.full((), NEVER, dtype=torch.float64))
         if self.whitens:
             if len(self.shape) != 1 or self.shape[0] > MAX_WHITENED:
                 raise ValueError(
@@ -170,6 +173,7 @@ class Scale(nn.Module):
         steps = time.double() / self.step
         spread = steps.std(correction=0)
         self.time_mean.copy_(steps.mean())
+        self.time_last.copy_(steps.max() + 1)
         self.time_std.copy_(torch.where(spread > 1e-6 * steps.mean().abs(), spread, torch.ones_like(spread)))
 
     @torch.no_grad()
@@ -288,11 +292,14 @@ class Scale(nn.Module):
         return (context - self.context_mean) / self.context_std
 
     def times(self, time: Float[Tensor, " B"], how: bool | float) -> Float[Tensor, "B K"] | None:
-        """What nets see of times since the start of a path, in reference steps: `how` is the setting `time_input`."""
+        """What nets see of times since the start of a path, in reference steps: `how` is the setting `time_input`.
+
+        Beyond the last time of the data they see that one: a field was never learned there.
+        """
         if how is False:
             return None
         if how is True:
-            return ((time - self.time_mean) / self.time_std)[:, None]
+            return ((torch.minimum(time, self.time_last) - self.time_mean) / self.time_std)[:, None]
         phase = time.double() * (2 * math.pi * self.step / how)
         return torch.stack([phase.sin(), phase.cos()], dim=1)
 

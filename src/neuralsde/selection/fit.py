@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -23,16 +23,20 @@ from neuralsde.models.sequence import SequenceModel
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.selection.candidates import Candidate, Plan, plan
-from neuralsde.selection.folds import split
+from neuralsde.selection.folds import Fold, split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Score, Segments
-from neuralsde.selection.search import LONGER, REFIT, Choice, Search, mean_cost, num_units
-from neuralsde.selection.trials import QUIET, Trials, quietly, sampler_of, seconds_per_step, spread_of, train
+from neuralsde.selection.search import LONGER, REFIT, Choice, Search, mean_cost, num_draws, num_units
+from neuralsde.selection.trials import QUIET, Effort, Trials, measure, quietly, sampler_of, spread_of, train
 from neuralsde.training.fit import fingerprint
 from neuralsde.training.fit import fit as fit_model
 from neuralsde.training.run_folder import open_run
 
-DRAWING = 0.45  # share of the budget that goes to drawing paths
+DRAWING = 0.5  # largest share of the budget for drawing paths, before fewer are drawn
+TRAINING = 0.2  # least share for training
+DRAWS = ((32, 32), (16, 32), (16, 16), (8, 16))  # origins of a fold, and paths from each
+ALWAYS = 0.3  # of the time of a draw, whatever its size
+SPARE = 0.9  # of the budget that is planned for
 LADDER = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times powers of ten: steps are rounded down to these
 FEWEST, MOST = 20, 2_000  # steps of a short trial
 MOST_STEPS = 20_000  # of the last training
@@ -103,19 +107,21 @@ def fit_data(
         folder = None if run is None else run.path
         found = diagnose(data)
         inner, outer, folds = split(data, seed)
-        steps = plan(found, fixed)
+        steps = plan(found, fixed, seconds=seconds)
         steps = replace(steps, train=replace(steps.train, seed=seed))
         what = {
             "seed": seed,
+            "budget": seconds,
             "data": fingerprint(data.transitions()),
             "fixed": {k: repr(v) for k, v in sorted(fixed.items())},
         }
-        unit = _unit(steps, inner, len(folds), seconds, folder, what, resume)
+        effort = _effort(steps, folds, found.gap, seconds, folder, what, resume)
+        unit = effort.unit
         total = num_units(steps, len(folds)) * unit
         bar = tqdm(total=round(total), disable=not progress, desc="nsde.fit", unit="step", mininterval=1.0)
         with bar:
             file = None if folder is None else folder / "trials.json"
-            trials = Trials(folds, steps.train, file, lambda done: bar.update(round(done)))
+            trials = Trials(folds, steps.train, effort, file, lambda done: bar.update(round(done)))
             choice = Search(steps, trials, unit, lambda text: bar.set_postfix_str(text[:60])).run()
             scores = _outer(choice, steps, inner, outer, LONGER * unit)
             model, num = _refit(choice, data, steps, unit, run, resume, cpu)
@@ -148,16 +154,16 @@ def _seconds(budget: str | float) -> float:
     return seconds
 
 
-def _unit(
+def _effort(
     steps: Plan,
-    data: Trajectories,
-    num_folds: int,
+    folds: list[Fold],
+    gap: float,
     seconds: float,
     folder: Path | None,
     what: dict[str, Any],
     resume: bool,
-) -> int:
-    """Steps of a short trial: what the budget comes to on this machine, on a ladder; once, and then as recorded."""
+) -> Effort:
+    """What the budget comes to on this machine, on a ladder; once, and then as recorded."""
     file = None if folder is None else folder / "search.json"
     if file is not None and file.exists():
         check(resume, f"{folder} already holds a search. Give `resume=True` to go on with it, or another folder.")
@@ -165,14 +171,20 @@ def _unit(
         for name, value in what.items():
             same = known.get(name) == value
             check(same, f"The search in {folder} had another `{name}`. Go on as it began, or give another folder.")
-        return int(known["unit"])
-    each = seconds_per_step(steps.default, data, steps.train)
-    wanted = (1 - DRAWING) * seconds / each / num_units(steps, num_folds)
-    unit = int(min(max(on_ladder(wanted), FEWEST), MOST))
+        return Effort(known["unit"], known["origins"], known["num_paths"])
+    step, draw = measure(steps.default, folds[0], steps.train)
+    whole, (most, each) = draw * num_draws(steps, len(folds), gap), DRAWS[0]
+    for origins, num_paths in DRAWS:
+        drawing = whole * (ALWAYS + (1 - ALWAYS) * origins * num_paths / (most * each))
+        if drawing <= DRAWING * seconds:
+            break
+    left = SPARE * max(seconds - drawing, TRAINING * seconds)
+    wanted = left / step / num_units(steps, len(folds))
+    effort = Effort(int(min(max(on_ladder(wanted), FEWEST), MOST)), origins, num_paths)
     if file is not None:
         with replacing(file) as new:
-            new.write_text(json.dumps({"unit": unit, **what}), encoding="utf-8")
-    return unit
+            new.write_text(json.dumps({**asdict(effort), **what}), encoding="utf-8")
+    return effort
 
 
 def on_ladder(value: float) -> float:
@@ -187,8 +199,8 @@ def _refit(
     """The choice, trained on everything."""
     affordable = REFIT * unit * mean_cost(steps) / choice.candidate.cost
     num = unit if choice.shorter else round(min(max(affordable, LONGER * unit), MOST_STEPS))
-    batch, ema = (512, 0.995) if num > 1_000 else (steps.train.batch_size, steps.train.ema)
-    config = replace(steps.train, steps=num, batch_size=batch, ema=ema)
+    batch = steps.train.batch_size * (2 if num > 1_000 else 1)
+    config = replace(steps.train, steps=num, batch_size=batch, ema=0.995 if num > 1_000 else steps.train.ema)
     options = replace(QUIET, cpu=cpu)
     model = train(choice.candidate, data, config, options=options, run_dir=run, resume=resume)
     model.sampler = sampler_of(model, choice.sampler)
@@ -218,7 +230,8 @@ def _outer(
         model = quietly(train, candidate, inner, config, options=QUIET)
         return segments.score(model, sampler_of(model, how))
 
-    return one(choice.candidate, choice.sampler), one(steps.default, {})
+    own = one(choice.candidate, choice.sampler)
+    return own, own if choice.candidate is steps.default else one(steps.default, {})
 
 
 def _report(

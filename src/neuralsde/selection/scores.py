@@ -23,7 +23,7 @@ from neuralsde.models.sequence import SequenceModel
 
 NUM_TIMES = 8  # of a segment
 MAX_AHEAD, AHEAD_OF_ONE = 600, 200  # observations that a segment spans at most, and one of a single path
-ORIGINS = 3  # per path that a segment spans whole
+ORIGINS = 6  # per path that a segment spans whole
 MOST_ORIGINS = 32
 NUM_PATHS = 32  # samples per origin
 PAIRS = 256  # of entries whose variogram is scored
@@ -107,6 +107,16 @@ class Segments:
         self, model: SequenceModel, sampler: object = None, *, num_paths: int = NUM_PATHS, seed: int = 0
     ) -> Score:
         """Score the paths of `model`."""
+        try:
+            return self._score(self.samples(model, sampler, num_paths=num_paths, seed=seed))
+        except (RunError, ValueError) as error:
+            lost = torch.full((len(self.row), len(HORIZONS) + 1), FAILED, dtype=torch.float64)
+            return Score(lost, self.unit, str(error))
+
+    def samples(
+        self, model: SequenceModel, sampler: object = None, *, num_paths: int = NUM_PATHS, seed: int = 0
+    ) -> Tensor:
+        """Paths (B, N, T, *S) of `model` from the origins, in raw units."""
         rows = self.row
         slots = self.data.slots(rows, history=model.config.history, spacing=model.lag)
         at = torch.cat([rows[:, None], rows[:, None] + self.ahead], 1)
@@ -116,19 +126,9 @@ class Segments:
         late = (~distinct).cumsum(1) * model.scale.step
         times[:, 1:] += late
         context = self.data.context_at(rows)
-        try:
-            samples = model.sample(
-                self.data.states[slots],
-                times - origin[:, None],
-                context=context,
-                num_paths=num_paths,
-                sampler=sampler,
-                rng=seed,
-            )[:, :, 1:]
-        except (RunError, ValueError) as error:
-            lost = torch.full((len(rows), len(HORIZONS) + 1), FAILED, dtype=torch.float64)
-            return Score(lost, self.unit, str(error))
-        return self._score(samples)
+        start, times = self.data.states[slots], times - origin[:, None]
+        drawn = model.sample(start, times, context=context, num_paths=num_paths, sampler=sampler, rng=seed)
+        return drawn[:, :, 1:].cpu()
 
     def _score(self, samples: Tensor) -> Score:
         """Of samples (B, N, T, *S) in raw units."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from neuralsde.selection.candidates import Candidate, Move, Plan, combined
@@ -16,7 +16,7 @@ REFIT = 8  # steps of the last training, likewise
 ALONE = 2.5  # what a step takes longer in a training of one model
 FINALISTS = 2
 SHARES_OF_MOVES = (6, 3)  # changes of the best and of the second best that are tried
-PULLS, SHARES, SUBSTEPS = (0.25, 0.5, 1.0), (0.6, 0.3), 4
+PULLS, HARD, SHARES, SUBSTEPS = (0.25, 0.75), (0.5, 1.5), (0.5,), 4
 STANDARD_ERRORS = 2.0  # by which the default must be beaten
 SAMPLER_ERRORS = 1.0  # by which the sampler of the training must be beaten
 
@@ -47,15 +47,17 @@ def quick_samplers(candidate: Candidate) -> Samplers:
 
 
 def further_samplers(candidate: Candidate) -> list[Samplers]:
-    """For the final: pull, then the share of the noise, then substeps; each list is of changes of the best so far."""
+    """For the final: pull, then the share of the noise; each list is of changes of the best so far.
+
+    Where states between observations were learned, a step may be taken in finer ones, and those pull harder.
+    """
     config = candidate.config
-    if config.denoiser is None or not config.noisy:
-        pulls: list[dict[str, float]] = []
-    else:
-        pulls = [{"pull": pull} for pull in PULLS]
+    finer: dict[str, float] = {"substeps": SUBSTEPS} if config.start_probability < 1 else {}
+    pulled = config.denoiser is not None and config.noisy
+    pulls: list[dict[str, float]] = [{"pull": p, **finer} for p in (HARD if finer else PULLS)] if pulled else []
     shares: list[dict[str, float]] = [{"diffusion": share} for share in SHARES] if pulls else []
-    finer: list[dict[str, float]] = [{"substeps": SUBSTEPS}] if config.start_probability < 1 or pulls else []
-    return [{in_words(how): how for how in part} for part in (pulls, shares, finer) if part]
+    plain = [finer] if finer else []
+    return [{in_words(how): how for how in part} for part in ([*plain, *pulls], shares) if part]
 
 
 def in_words(how: dict[str, float]) -> str:
@@ -72,6 +74,29 @@ def num_units(plan: Plan, num_folds: int) -> float:
     second = (sum(changes) + 1) * mean * early_folds(num_folds)
     final = LONGER * (num_folds * (FINALISTS + 1) + 2) * mean
     return first + second + final + REFIT * ALONE * mean
+
+
+def num_draws(plan: Plan, num_folds: int, gap: float) -> float:
+    """Draws of the whole search, in those of the default as it was trained."""
+
+    def steps(candidate: Candidate, samplers: Iterable[dict[str, float]]) -> float:
+        return sum(how.get("substeps", 1) for how in samplers) * _lag(plan.default, gap) / _lag(candidate, gap)
+
+    short = [steps(c, quick_samplers(c).values()) for c in plan.first] or [1.0]
+    changes = min(sum(SHARES_OF_MOVES), 2 * len(plan.moves)) + 1
+    default = steps(plan.default, quick_samplers(plan.default).values())
+    early = (default + sum(short) + changes * sum(short) / len(short)) * early_folds(num_folds)
+
+    def final(candidate: Candidate) -> float:
+        parts = [how for part in further_samplers(candidate) for how in part.values()]
+        return steps(candidate, [{}, *parts])
+
+    late = sorted((final(c) for c in plan.first), reverse=True)[:FINALISTS]
+    return early + (final(plan.default) + sum(late)) * num_folds + 3
+
+
+def _lag(candidate: Candidate, gap: float) -> float:
+    return float(candidate.lag) if isinstance(candidate.lag, (int, float)) else gap
 
 
 def mean_cost(plan: Plan) -> float:
@@ -98,8 +123,10 @@ class Search:
         short = range(early_folds(self.num_folds))
         default = self.plan.default
         self.trials.train([default, *self.plan.first], self.unit, short)
-        base = self.trials.score(default, self.unit, short)["as trained"]
-        self._note("first", default, self.unit, len(short), "as trained", base, base)
+        found = self.trials.score(default, self.unit, short, quick_samplers(default))
+        name = min(found, key=lambda key: found[key].mean)
+        base = found[name]
+        self._note("first", default, self.unit, len(short), name, base, base)
         ranked = [(base.mean, default)]
         ranked += [(self._short("first", candidate, base), candidate) for candidate in self.plan.first]
         ranked.sort(key=lambda item: item[0])
@@ -118,13 +145,13 @@ class Search:
     def _changes(self, ranked: list[tuple[float, Candidate]], base: Score) -> list[tuple[float, Candidate]]:
         """Changes of the best few, and of the very best those two together that help most."""
         folds = range(early_folds(self.num_folds))
-        known = [c.settings for _, c in ranked]
+        known = [c for _, c in ranked]
         made: list[tuple[Candidate, Move, Candidate]] = []
         for (_, candidate), most in zip(ranked, SHARES_OF_MOVES):
             some = [(candidate, move, combined(candidate, move)) for move in self.plan.moves]
-            fresh = [(a, b, c) for a, b, c in some if c is not None and c.settings not in known][:most]
+            fresh = [(a, b, c) for a, b, c in some if c is not None and not any(map(c.same_as, known))][:most]
             made += fresh
-            known += [c.settings for _, _, c in fresh]
+            known += [c for _, _, c in fresh]
         self.trials.forget()
         self.trials.train([c for _, _, c in made], self.unit, folds)
         found = [(self._short("changed", c, base), c) for _, _, c in made]
@@ -144,23 +171,17 @@ class Search:
         """Longer trainings on all folds; the default is left for a clear gain only."""
         steps, folds, default = LONGER * self.unit, range(self.num_folds), self.plan.default
         self.trials.train([default, *finalists], steps, folds)
-        base = self.trials.score(default, steps, folds)["as trained"]
-        best: tuple[Candidate, dict[str, float], Score] | None = None
-        for candidate in [default, *finalists]:
-            how, score = self._calibrated(candidate, steps)
-            self._note("final", candidate, steps, len(folds), in_words(how), score, base)
-            if candidate is default:
-                own = how, score
-            elif best is None or score.mean < best[2].mean:
-                best = candidate, how, score
+        found = [(candidate, *self._calibrated(candidate, steps)) for candidate in [default, *finalists]]
+        _, how, base = found[0]
+        for candidate, own, score in found:
+            self._note("final", candidate, steps, len(folds), in_words(own), score, base)
         self.trials.forget()
+        best = min(found[1:], key=lambda each: each[2].mean, default=None)
         saved, error = gain(best[2], base) if best is not None else (0.0, math.inf)
         tried = tuple(self.tried)
         if best is None or not saved > STANDARD_ERRORS * error:
-            saved, error = gain(own[1], base)
-            how = own[0] if saved > STANDARD_ERRORS * error else {}
-            reason = "No candidate is better than the default by more than two standard errors."
-            return Choice(default, how, in_words(how), reason, tried, shorter=False, score=own[1].mean)
+            reason = "It is the default for such data, and no candidate is better by more than two standard errors."
+            return Choice(default, how, in_words(how), reason, tried, shorter=False, score=base.mean)
         candidate, how, score = best
         less = f"{100 * saved / base.mean:.0f} % less (± {100 * error / base.mean:.0f} %)"
         reason = f"It scores {score.mean:.3f}, the default {base.mean:.3f}: {less}. Why it was tried: {candidate.why}."

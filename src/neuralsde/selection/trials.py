@@ -11,7 +11,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from neuralsde.sde.config import Sampler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.selection.candidates import Candidate
 from neuralsde.selection.folds import Fold
-from neuralsde.selection.scores import FAILED, Score, Segments, together
+from neuralsde.selection.scores import FAILED, MOST_ORIGINS, NUM_PATHS, Score, Segments, together
 from neuralsde.selection.stack import fit_together, form_of
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
@@ -70,23 +70,28 @@ def sampler_of(model: NeuralSDE, changes: dict[str, float]) -> Sampler:
     return replace(model.sampler, **own)
 
 
+@dataclass(frozen=True)
+class Effort:
+    """What a budget came to on one machine."""
+
+    unit: int  # steps of a short trial
+    origins: int = MOST_ORIGINS  # of a fold
+    num_paths: int = NUM_PATHS  # from each
+
+
 class Trials:
     """Runs trials, or reads what is known of them."""
 
     def __init__(
-        self, folds: list[Fold], config: TrainConfig, file: Path | None, tick: Callable[[float], object]
+        self, folds: list[Fold], config: TrainConfig, effort: Effort, file: Path | None, tick: Callable[[float], object]
     ) -> None:
-        self.folds, self.config, self.file, self.tick = folds, config, file, tick
+        self.folds, self.config, self.effort, self.file, self.tick = folds, config, effort, file, tick
         self.known: dict[str, Any] = {}
-        self.segments = [self._segments(fold) for fold in folds]
+        self.segments = [Segments.of(f.held_out, spread_of(f.known), most=effort.origins) for f in folds]
         self.models: dict[str, Any] = {}  # trained in this process: samplers are tried on them without another training
         self.cost: dict[str, float] = {}
         if file is not None and file.exists():
             self.known = json.loads(read_text(file))
-
-    @staticmethod
-    def _segments(fold: Fold) -> Segments:
-        return Segments.of(fold.held_out, spread_of(fold.known))
 
     def train(self, candidates: Iterable[Candidate], steps: int, folds: Iterable[int]) -> None:
         """Train what is not known yet; models of one form in one batch."""
@@ -151,7 +156,7 @@ class Trials:
         if isinstance(model, Exception):
             lost = torch.full((len(segments.row), 5), FAILED, dtype=torch.float64)
             return Score(lost, segments.unit, str(model))
-        return quietly(segments.score, model, sampler_of(model, how))
+        return quietly(segments.score, model, sampler_of(model, how), num_paths=self.effort.num_paths)
 
     def forget(self) -> None:
         """Let go of the models of a round."""
@@ -174,12 +179,15 @@ def spread_of(data: Trajectories) -> torch.Tensor:
     return (((states - mean) * seen).square().sum(0) / num).sqrt()
 
 
-def seconds_per_step(candidate: Candidate, data: Trajectories, config: TrainConfig, num: int = 8) -> float:
-    """How long a step of a member of a usual stack takes here."""
-    models, pairs = zip(*(build_for(candidate, data, k) for k in range(8)))
-    best = math.inf
+def measure(candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8) -> tuple[float, float]:
+    """How long a step of a member of a usual stack takes here, and a draw for all segments of a fold."""
+    models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(8)))
+    step = math.inf
     for _ in range(3):
         began = time.perf_counter()
         fit_together(models, pairs, replace(config, steps=num))
-        best = min(best, (time.perf_counter() - began) / num / len(models))
-    return best
+        step = min(step, (time.perf_counter() - began) / num / len(models))
+    segments = Segments.of(fold.held_out, spread_of(fold.known))
+    began = time.perf_counter()
+    quietly(segments.score, models[0])
+    return step, time.perf_counter() - began
