@@ -13,6 +13,7 @@ from neuralsde.core.doors import show
 
 LARGEST = 1e15  # largest magnitude of a state: its square still fits into float32 with room for sums
 CLOSEST = 1e-6  # share of the usual gap between stamps below which two of them mean the same instant
+DUST = 1e-9  # of the widest feature: one that changes by less is constant but for rounding
 FAR = 1e3  # how many times the values of a feature are exceeded by one that is no offset, but an outlier
 TORCH_KINDS = ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u1", "?")  # dtypes of numpy that torch takes as they are
 
@@ -141,7 +142,8 @@ def _exact(array: np.ndarray, wide: np.ndarray) -> bool:
 def _check_resolution(wide: np.ndarray, i: int) -> None:
     """Refuse features (T, K) that float32 cannot hold: say whether it is an offset, or a single entry far off."""
     values, steps = np.abs(np.nan_to_num(wide)), np.abs(np.nan_to_num(np.diff(wide, axis=0)))
-    for k in np.flatnonzero(steps.any(0)):
+    widths = np.ptp(np.nan_to_num(wide), axis=0)
+    for k in np.flatnonzero(widths > DUST * widths.max()):
         row, usual = int(values[:, k].argmax()), float(np.median(steps[:, k][steps[:, k] > 0]))
         largest, typical = values[row, k], float(np.median(values[:, k]))
         if np.spacing(np.float32(largest)) <= 0.05 * usual:

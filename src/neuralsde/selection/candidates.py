@@ -14,11 +14,12 @@ from neuralsde.sde.config import Diagonal, Full, LowRank, Mixture, Moments, Neur
 from neuralsde.training.config import TrainConfig
 
 LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
-SMALL, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=3)
+SMALL, MIDDLE, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=2), MLPConfig(width=128, depth=3)
+MANY = 8  # dimensions from which on nets are wider
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
-FEW_STEPS = 3_000  # of the data, up to which nets are small
-LONG = 300.0  # seconds of a search from which on nets of a smooth path are large
+LONG = 300.0  # seconds of a search from which on nets are large
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
+TOLD = ("correlated noise", "mixture", "season", "time")  # moves that follow from the diagnosis without a trial
 COARSE = 0.48  # growth of increments below which states revert within a gap
 
 
@@ -75,14 +76,13 @@ class Plan:
 def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, seconds: float = 0.0) -> Plan:
     """The trials for data of this kind; what is `fixed` by the caller is so in all of them.
 
-    A smooth path is decided by small differences of its drift, which a net that is shared with the diffusion blurs: three nets
-    are worth their time there, and larger ones where `seconds` is long.
+    Nets are not shared: one trunk for drift, diffusion and denoiser takes half the time and scored worse on every kind of
+    data. They are larger where `seconds` is long.
     """
     fixed = dict(fixed or {})
     smooth = "smooth" in found
-    little = found.num_steps <= FEW_STEPS or found.dimensions <= 2
-    net = USUAL if (smooth and seconds >= LONG) or not little else SMALL
-    usual: dict[str, Any] = {"shared": not smooth, "net": net}
+    net = USUAL if seconds >= LONG else MIDDLE if found.dimensions > MANY else SMALL
+    usual: dict[str, Any] = {"net": net}
     default, first, moves = _smooth(found, usual) if smooth else _rough(found, usual)
     default = replace(default, settings={**default.settings, **fixed})
     made: list[Candidate] = []
@@ -161,28 +161,32 @@ def _round_lag(found: Diagnosis) -> float | None:
 
 
 def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Candidate], list[Move]]:
-    default = Candidate("default", usual, "what the library does where nothing speaks against it")
-    exact = {"noise": 0.0, "denoiser": None}
+    """The default for rough paths has no noise on its inputs and what the diagnosis says beyond doubt; the rest is tried."""
+    plain = {**usual, "noise": 0.0, "denoiser": None}
     coarse = "irregular" in found or found.value("rough") < COARSE
     law: dict[str, Any] = {"law": Moments()} if coarse and found.dimensions <= MOST_MOMENTS else {}
-    cost = 8.0 + found.dimensions
-    first = [Candidate("no noise", {**usual, **exact}, "every step tells of the noise as it is", 0.7)]
+    cost = 3.0 + found.dimensions / 2
+    moves = _shared_moves(found)
+    told = [m for m in moves if m.name in TOLD]
+    told = [m for m in told if not any(set(m.settings) & set(other.settings) for other in told[: told.index(m)])]
+    default = Candidate("default", plain, "every step tells of the noise as it is")
+    for move in told:
+        default = replace(default.with_(move), name="default")
+    first = (
+        [Candidate("plain", plain, "noise that is Gaussian, uncorrelated and the same at all times")] if told else []
+    )
     if law:
         why = "the mean and covariance of the whole gap, not of its beginning"
-        first.append(Candidate("moments", {**usual, **exact, **law}, why, cost))
-    joint = [
-        m for m in _shared_moves(found) if m.name in ("correlated noise", "mixture", "logarithm", "logit", "whitened")
-    ]
-    for move in joint:
-        own = {**usual, **exact, **move.settings}
-        first.append(Candidate(f"no noise, {move.name}", own, move.why, 0.7 * move.cost))
+        first.append(Candidate("moments", {**plain, **law}, why, cost))
+    first += [default.with_(m) for m in moves if m not in told]
     if "measurement noise" in found or "second order" in found:
         more = {"history": 4 if "measurement noise" in found else 2, "pad_history": True}
-        first.append(Candidate("no noise, history", {**usual, **exact, **more}, "the past says where the state is"))
+        first.append(default.with_(Move("history", more, "the past says where the state is")))
+    first.append(Candidate("input noise", usual, "noise on the inputs and a denoiser, against few data", 1.4))
     moves = [
         *([Move("moments", law, "the mean and covariance of the whole gap", cost)] if law else []),
         Move("noise 0.05", {"noise": 0.05}, "noise on the inputs, against few data"),
-        *_shared_moves(found),
+        *moves,
     ]
     return default, first, moves
 

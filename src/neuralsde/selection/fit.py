@@ -123,7 +123,7 @@ def fit_data(
             file = None if folder is None else folder / "trials.json"
             trials = Trials(folds, steps.train, effort, file, lambda done: bar.update(round(done)))
             choice = Search(steps, trials, unit, lambda text: bar.set_postfix_str(text[:60])).run()
-            scores = _outer(choice, steps, inner, outer, LONGER * unit)
+            scores = _outer(choice, steps, inner, outer, LONGER * unit, cpu)
             model, num = _refit(choice, data, steps, unit, run, resume, cpu)
         report = _report(found, choice, model, num, unit, budget, seed, scores, outer)
         model.report = report.to_dict()
@@ -218,7 +218,7 @@ def _refit(
 
 
 def _outer(
-    choice: Choice, steps: Plan, inner: Trajectories, outer: Trajectories | None, num: int
+    choice: Choice, steps: Plan, inner: Trajectories, outer: Trajectories | None, num: int, cpu: bool
 ) -> tuple[Score, Score] | None:
     """The choice and the default on paths that took no part in the choice."""
     if outer is None:
@@ -227,7 +227,7 @@ def _outer(
     config = replace(steps.train, steps=num)
 
     def one(candidate: Candidate, how: dict[str, float]) -> Score:
-        model = quietly(train, candidate, inner, config, options=QUIET)
+        model = quietly(train, candidate, inner, config, options=replace(QUIET, cpu=cpu))
         return segments.score(model, sampler_of(model, how))
 
     own = one(choice.candidate, choice.sampler)

@@ -13,7 +13,7 @@ from neuralsde.selection.trials import Samplers, Trials
 
 LONGER = 3  # steps of the final, in those of a short trial
 REFIT = 8  # steps of the last training, likewise
-ALONE = 2.5  # what a step takes longer in a training of one model
+ALONE = 1.5  # what a step takes longer in a training of one model
 FINALISTS = 2
 SHARES_OF_MOVES = (6, 3)  # changes of the best and of the second best that are tried
 PULLS, HARD, SHARES, SUBSTEPS = (0.25, 0.75), (0.5, 1.5), (0.5,), 4

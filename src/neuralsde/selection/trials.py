@@ -31,7 +31,7 @@ from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 
 QUIET = RunOptions(progress=False)
-MOST_TOGETHER = 16  # models trained in one batch
+MOST_TOGETHER, FEW_TOGETHER = 16, 3  # models trained in one batch, at most and commonly
 Samplers = dict[str, dict[str, float]]
 """By name: `pull` per reference step, share of the noise, substeps."""
 USUAL: Samplers = {"as trained": {}}
@@ -181,7 +181,7 @@ def spread_of(data: Trajectories) -> torch.Tensor:
 
 def measure(candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8) -> tuple[float, float]:
     """How long a step of a member of a usual stack takes here, and a draw for all segments of a fold."""
-    models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(8)))
+    models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(FEW_TOGETHER)))
     step = math.inf
     for _ in range(3):
         began = time.perf_counter()
