@@ -297,7 +297,7 @@ def test_demo_trains_draws_and_reports(monkeypatch, tmp_path, capsys):
     assert all(f"| {m}, density {d} |" in text for m in ("NSDE", "DDIM", "Rectified Flow") for d in (1, 10))
     page = (tmp_path / "demo" / "report.html").read_text()
     images = [base64.b64decode(x) for x in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
-    assert images == [(tmp_path / "demo" / f"{n}.png").read_bytes() for n in ("density", "ablation")]
+    assert images == [(tmp_path / "demo" / f"{n}.png").read_bytes() for n in ("fit", "density", "ablation")]
     assert page.count("<tr>") == 7 and "http" not in page
     results = json.loads((tmp_path / "demo" / "results.json").read_text())
     assert len(results["runs"]) == 6 and results["commit"]

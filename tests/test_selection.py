@@ -253,6 +253,19 @@ def test_what_is_tried_follows_from_the_data():
     assert "moments" in [c.name for c in plan(diagnose(reverting)).first]
 
 
+def test_of_a_motion_with_jitter_several_slots_are_tried():
+    rng = np.random.default_rng(0)
+    wave = [np.sin(np.arange(300) / 20 + 6 * rng.random())[:, None] for _ in range(8)]
+    found = diagnose(nsde.Trajectories.from_arrays([w + 0.02 * rng.standard_normal(w.shape) for w in wave]))
+    assert 0.58 < found.value("rough") < 0.8
+    assert any(c.config.history == 3 and c.config.noisy for c in plan(found).first)
+
+
+def test_one_short_path_is_too_little_to_hold_out():
+    with pytest.raises(ValueError, match=r"one path must have 12 observations. Got 5. .*NeuralSDE.for_data"):
+        nsde.fit([np.arange(5.0)[:, None]], budget=1)
+
+
 def test_what_is_fixed_is_so_in_all_of_them():
     tried = plan(diagnose(walks()), {"history": 3, "law": Euler()})
     for candidate in (tried.default, *tried.first):

@@ -473,6 +473,12 @@ def test_steps_that_float32_would_lose_are_refused():
         Trajectories.from_arrays([np.arange(10.0)[:, None], degrees])
 
 
+def test_a_feature_of_rounding_errors_is_constant(np_rng):
+    walk = np.c_[np_rng.normal(size=(50, 1)).cumsum(0), 1e-5 + 1e-13 * np_rng.random((50, 1))]
+    data = Trajectories.from_arrays([walk])
+    assert float(data.states[:, 1].std()) < 1e-11
+
+
 def test_columns_are_a_list():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"price": [1.0, 2.0]})

@@ -53,7 +53,7 @@ class Fit:
     holdout: float = 0.2
     """Share held out for the report: of the series or videos, or of a single one its end; 0: nothing."""
     budget: str | None = None
-    """Tables: time in which a model is chosen and trained, such as "2 min"; the options of the model are then not given."""
+    """Tables: time in which a model is chosen and trained; "2 min" if no option of the model or the training is given."""
     steps: int | None = None
     """Optimiser steps; by the size of the data if not given."""
     resume: bool = False

@@ -143,7 +143,7 @@ def _check_resolution(wide: np.ndarray, i: int) -> None:
     """Refuse features (T, K) that float32 cannot hold: say whether it is an offset, or a single entry far off."""
     values, steps = np.abs(np.nan_to_num(wide)), np.abs(np.nan_to_num(np.diff(wide, axis=0)))
     widths = np.ptp(np.nan_to_num(wide), axis=0)
-    for k in np.flatnonzero(widths > DUST * widths.max()):
+    for k in np.flatnonzero(steps.any(0) & (widths > DUST * widths.max())):
         row, usual = int(values[:, k].argmax()), float(np.median(steps[:, k][steps[:, k] > 0]))
         largest, typical = values[row, k], float(np.median(values[:, k]))
         if np.spacing(np.float32(largest)) <= 0.05 * usual:

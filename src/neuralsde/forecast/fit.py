@@ -28,11 +28,13 @@ from neuralsde.nets.config import HistoryConfig
 from neuralsde.sde.config import Euler, Moments, NeuralSDEConfig
 from neuralsde.sde.laws.moments import MAX_DIMENSIONS
 from neuralsde.selection.fit import fit_data
+from neuralsde.selection.folds import SHORTEST
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import check_run, open_run, provenance, write_results
 
 MODEL = NeuralSDEConfig(law=Moments())  # the default model of a table: tables have wide and uneven gaps
+BUDGET = "2 min"  # in which a model is chosen where nothing was said about it
 PASSES, MIN_STEPS = 100, 200
 """How often each transition is seen where it was not said how long to train, and the fewest steps."""
 
@@ -76,8 +78,8 @@ def fit_table(
         model: settings of the model.
         train: settings of the training.
         options: how it runs.
-        budget: time in which a model is chosen and trained by `neuralsde.fit`, such as "2 min", in place of `model`, `train`,
-            `steps` and `encoder`.
+        budget: time in which a model is chosen and trained by `neuralsde.fit`; "2 min" where none of `model`, `train`, `steps`
+            and `encoder` is given. With one of these nothing is chosen.
         steps: optimiser steps; None: so many that each transition is seen 100 times, from 200 up to `train.steps`.
         lag: time between the states of a transition, one or several; None: consecutive observations.
         encoder: encode the history by one of these.
@@ -106,6 +108,8 @@ def fit_table(
     if all(f.low == f.high for f in summary.features):
         raise ValueError(f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.")
     known, later, words = _hold_out(table, holdout, train.seed)
+    if budget is None and not any(given.values()) and (len(known.data) > 1 or int(known.data.lengths[0]) >= SHORTEST):
+        budget = BUDGET
     if isinstance(model.law, Moments) and len(table.columns) > MAX_DIMENSIONS:
         say(f"{len(table.columns)} features are too many for `law=Moments()`: Euler() is used.\n")
         model = dataclasses.replace(model, law=Euler())

@@ -20,6 +20,7 @@ SEVERAL = 3  # paths from which on the time since the start is told apart from t
 LONG = 300.0  # seconds of a search from which on nets are large
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
 TOLD = ("correlated noise", "mixture", "season", "time")  # moves that follow from the diagnosis without a trial
+JITTER = 0.58  # growth of increments above which there is more than noise
 COARSE = 0.48  # growth of increments below which states revert within a gap
 
 
@@ -182,6 +183,11 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
     if "measurement noise" in found or "second order" in found:
         more = {"history": 4 if "measurement noise" in found else 2, "pad_history": True}
         first.append(default.with_(Move("history", more, "the past says where the state is")))
+    if found.value("rough") > JITTER:
+        slots = {"history": 3, "pad_history": True, "noise": 0.1}
+        why = "a smooth motion with jitter: several slots tell one from the other"
+        first.append(Candidate("history 3, noise 0.1", {**usual, **slots}, why, 1.6))
+        moves.append(Move("noise 0.2", {"noise": 0.2}, "much noise, against few data"))
     first.append(Candidate("input noise", usual, "noise on the inputs and a denoiser, against few data", 1.4))
     moves = [
         *([Move("moments", law, "the mean and covariance of the whole gap", cost)] if law else []),

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
+from neuralsde.core.records import check
 from neuralsde.data.trajectories import Trajectories
 
 FEW = 12  # paths up to which each is held out in turn
 FOLDS, OF_MANY = 3, 2  # of few paths or one, and of many
 SHARE = 0.25  # of many paths, held out in a fold
 MOST_HELD_OUT = 64  # paths of a fold
+SHORTEST = 12  # observations of an only path
 OUTER = 0.15  # share that takes no part in the choice and gives the score that is reported
 FEWEST_FOR_OUTER = 6  # paths from which on some are kept for it
 
@@ -28,6 +30,11 @@ def split(data: Trajectories, seed: int) -> tuple[Trajectories, Trajectories | N
     """What takes part in the choice, what is kept for the reported score (None: there is too little), and the folds."""
     if len(data) == 1:
         length = int(data.lengths[0])
+        check(
+            length >= SHORTEST,
+            f"`fit(data)` holds out parts of the data: one path must have {SHORTEST} observations. Got {length}. Give more, or "
+            "train a model of yours: `fit(NeuralSDE.for_data(data), data)`.",
+        )
         cut = length - max(2, round(OUTER * length))
         inner = _pieces(data, [(0, cut)])
         return inner, _pieces(data, [(cut, length)]), _blocks(inner)

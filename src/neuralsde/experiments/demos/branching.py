@@ -1,7 +1,8 @@
-"""The demonstration: train everything of the branching experiment on the spot, draw it, and say how it went."""
+"""The demonstration: `nsde.fit` on forking paths, then everything of the branching experiment, trained on the spot and drawn."""
 
 from __future__ import annotations
 
+import html
 import shutil
 import time
 from dataclasses import replace
@@ -25,12 +26,14 @@ from neuralsde.experiments.tasks.branching import panel
 from neuralsde.plots import paths as plots
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.model import NeuralSDE
+from neuralsde.selection.fit import fit_data
 from neuralsde.training.run_folder import provenance, write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DENSITIES = (1, 10)
+BUDGET = "1 min"  # of the model that `nsde.fit` chooses
 METHODS = {"NSDE": recipes.neural_sde, "DDIM": recipes.ddim, "Rectified Flow": recipes.rectified_flow}
 ABLATION: dict[str, Sampler | None] = {
     "Flow": Sampler(diffusion=0.0, balance=0.0),
@@ -59,15 +62,30 @@ def ablation_figure(model: NeuralSDE, task: BranchingConfig, paths: Tensor, *, s
     return plots.field_grid(entries)
 
 
+def chosen(folder: Path, *, num_paths: int, seed: int, budget: str) -> dict[str, Any]:
+    """Paths that fork, and nothing said about them: what `nsde.fit` makes of them, drawn in fit.png."""
+    task = replace(recipes.neural_sde().task, num_paths=num_paths)
+    print(f"nsde.fit(paths): a model is chosen and trained within {budget}.", flush=True)
+    model = fit_data(branching.BranchingTask(task).data(seed), budget=budget, seed=seed, progress=False)
+    paths = branching.draw(model, task, num_paths=num_paths, seed=seed).paths[0].cpu()
+    assert model.report is not None
+    title = f"{model.report['choice']},\n{model.report['sampler']}"
+    plots.path_grid({"nsde.fit(paths)": {title: panel(paths, task)}}).savefig(folder / "fit.png")
+    found = {"choice": model.report["choice"], "reason": model.report["reason"], **branching.evaluate(paths, task)}
+    print(f"  {found['choice']}. {found['reason']}\n  First figure: {folder / 'fit.png'}", flush=True)
+    return found
+
+
 def run_demo(
     output: Path, *, num_paths: int = 200, seed: int = 0, num_workers: int = 2, steps: int | None = None
 ) -> dict[str, Any]:
-    """Train NSDE, DDIM and Rectified Flow at both densities, and leave figures, models and a report in `output`."""
+    """`nsde.fit`, then NSDE, DDIM and Rectified Flow at both densities: figures, models and a report in `output`."""
     need("A figure", "matplotlib")
     need_extras(*(recipe().model for recipe in METHODS.values()))
     began = time.perf_counter()
     folder = writable_folder(output)
     shutil.rmtree(folder / "models", ignore_errors=True)
+    fitted = chosen(folder, num_paths=num_paths, seed=seed, budget=BUDGET if steps is None else "1 s")
     jobs = []
     for density in reversed(DENSITIES):  # the longest first
         for name, recipe in METHODS.items():
@@ -97,18 +115,21 @@ def run_demo(
     assert isinstance(model, NeuralSDE)
     ablation_figure(model, experiment.task, drawn[label], seed=seed).savefig(folder / "ablation.png")
     seconds = time.perf_counter() - began
-    write_results(folder / "results.json", {**provenance(), "seconds": round(seconds, 1), **values})
-    (folder / "report.html").write_text(report(folder, values, seconds), encoding="utf-8")
+    write_results(folder / "results.json", {**provenance(), "seconds": round(seconds, 1), "fit": fitted, **values})
+    (folder / "report.html").write_text(report(folder, fitted, values, seconds), encoding="utf-8")
     return values
 
 
-def report(folder: Path, values: dict[str, Any], seconds: float) -> str:
+def report(folder: Path, fitted: dict[str, Any], values: dict[str, Any], seconds: float) -> str:
     """One HTML page that needs no other file."""
     return page(
         "Paths that fork",
         f"""<p>Half of the training paths turn up at (4.5, 0), half turn down. A good model takes both branches with even odds,
 turns at the fork and stays on the grey lines, however densely the paths were recorded. Everything here was trained on this
 machine in {seconds:.0f} seconds; every method has the same number of parameters and training steps.</p>
+<h2>nsde.fit(paths)</h2>
+{image(folder / "fit.png", "Paths sampled from the model that nsde.fit chose")}
+<p>Nothing was said about the data. Chosen: {html.escape(fitted["choice"])}. {html.escape(fitted["reason"])}</p>
 <h2>Three methods, two densities</h2>
 {image(folder / "density.png", "Sampled paths of three methods at two densities")}
 <p>Colours are branches, red is neither. Numbers are the shares of the branches, the upper one first.</p>
