@@ -18,6 +18,7 @@ from neuralsde.data.trajectories import Trajectories
 MOST_STEPS = 3_000  # steps that are looked at
 FEATURES = 150  # random features of the regressions
 MOST_DIMENSIONS = 256  # of states; more, and pictures, are not looked at
+FEWEST_TOGETHER, MOST_TOGETHER = 3, 200  # paths whose mean is looked at
 FEWEST = 30  # steps from which on something is said
 SMOOTH = 0.75  # growth of increments from which on paths are smooth; a diffusion has 1/2, a line 1
 CANCEL = 0.35  # growth below which steps cancel one another
@@ -54,6 +55,7 @@ class Diagnosis:
     duration: float  # of a typical path
     dimensions: int
 
+    together: float = 0.0  # share of the variance that the mean path explains: paths that go somewhere, from one start
     uneven: bool = False  # whether features have scales that differ by more than a factor of five
 
     def __contains__(self, name: str) -> bool:
@@ -86,8 +88,22 @@ def diagnose(data: Trajectories) -> Diagnosis:
         gap=float(np.median(np.diff(times)[inner])),
         duration=float(np.median(durations)),
         dimensions=math.prod(data.shape),
+        together=_together(data, times, lengths),
         uneven=_uneven(data),
     )
+
+
+def _together(data: Trajectories, times: np.ndarray, lengths: np.ndarray) -> float:
+    """How much of the variance of several paths is that of their mean at the same time since the start."""
+    if len(lengths) < FEWEST_TOGETHER or data.observed is not None:
+        return 0.0
+    states = data.states.cpu().numpy().reshape(len(times), -1).astype(np.float64)
+    ends = lengths.cumsum()
+    paths = [(times[a:b] - times[a], states[a:b]) for a, b in zip(ends - lengths, ends)][:MOST_TOGETHER]
+    at = np.linspace(0, min(t[-1] for t, _ in paths), 20)
+    seen = np.stack([x[np.searchsorted(t, at, side="right") - 1] for t, x in paths])
+    whole = seen.var(axis=(0, 1)).sum()
+    return float(1 - seen.var(axis=0).mean(0).sum() / whole) if whole > 0 else 0.0
 
 
 def _uneven(data: Trajectories) -> bool:

@@ -16,6 +16,7 @@ from neuralsde.training.config import TrainConfig
 LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
 SMALL, MIDDLE, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=2), MLPConfig(width=128, depth=3)
 MANY = 8  # dimensions from which on nets are wider
+GOES = 0.5  # share of the variance of the mean path from which on paths go somewhere
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
 LONG = 300.0  # seconds of a search from which on nets are large
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
@@ -137,12 +138,15 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
         Candidate("one step", {**usual}, "the paper's state: one observation, one step"),
     ]
     several = found.num_paths >= SEVERAL
+    goes = found.together >= GOES
+    if several and not goes:
+        first = [timed, first[0], *first[2:]]
     if not several:
         first = [
             Candidate("lag, inner states", {**base, **inner}, "a smooth path is decided over more than one step"),
             *first[2:],
         ]
-    default = timed if several else step
+    default = timed if goes else step
     moves = [
         Move("noise 0.004", {"noise": 0.004}, "less noise, finer detail"),
         Move("noise 0.05", {"noise": 0.05}, "more noise, paths that find back"),

@@ -172,8 +172,9 @@ def _effort(
             same = known.get(name) == value
             check(same, f"The search in {folder} had another `{name}`. Go on as it began, or give another folder.")
         return Effort(known["unit"], known["origins"], known["num_paths"])
-    step, draw = measure(steps.default, folds[0], steps.train)
-    whole, (most, each) = draw * num_draws(steps, len(folds), gap), DRAWS[0]
+    step, always, solving = measure(steps.default, folds[0], steps.train)
+    count, solved = num_draws(steps, len(folds), gap)
+    whole, (most, each) = always * count + solving * solved, DRAWS[0]
     for origins, num_paths in DRAWS:
         drawing = whole * (ALWAYS + (1 - ALWAYS) * origins * num_paths / (most * each))
         if drawing <= DRAWING * seconds:

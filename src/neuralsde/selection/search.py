@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from neuralsde.selection.candidates import Candidate, Move, Plan, combined
 from neuralsde.selection.report import Tried
 from neuralsde.selection.scores import Score, gain
@@ -46,18 +48,20 @@ def quick_samplers(candidate: Candidate) -> Samplers:
     return {in_words(how): how for how in found}
 
 
-def further_samplers(candidate: Candidate) -> list[Samplers]:
-    """For the final: pull, then the share of the noise; each list is of changes of the best so far.
+def usual_sampler(candidate: Candidate) -> dict[str, float]:
+    """What a calibration starts from: where states between observations were learned, finer steps that are pulled to the data."""
+    return list(quick_samplers(candidate).values())[-1] if candidate.config.start_probability < 1 else {}
 
-    Where states between observations were learned, a step may be taken in finer ones, and those pull harder.
-    """
+
+def further_samplers(candidate: Candidate) -> list[Samplers]:
+    """For the final: other pulls than the usual one, then changes of the best of these (a share of the noise)."""
     config = candidate.config
     finer: dict[str, float] = {"substeps": SUBSTEPS} if config.start_probability < 1 else {}
     pulled = config.denoiser is not None and config.noisy
     pulls: list[dict[str, float]] = [{"pull": p, **finer} for p in (HARD if finer else PULLS)] if pulled else []
+    others = [how for how in ({}, *pulls) if how != usual_sampler(candidate)]
     shares: list[dict[str, float]] = [{"diffusion": share} for share in SHARES] if pulls else []
-    plain = [finer] if finer else []
-    return [{in_words(how): how for how in part} for part in ([*plain, *pulls], shares) if part]
+    return [{in_words(how): how for how in part} for part in (others, shares)]
 
 
 def in_words(how: dict[str, float]) -> str:
@@ -76,23 +80,24 @@ def num_units(plan: Plan, num_folds: int) -> float:
     return first + second + final + REFIT * ALONE * mean
 
 
-def num_draws(plan: Plan, num_folds: int, gap: float) -> float:
-    """Draws of the whole search, in those of the default as it was trained."""
+def num_draws(plan: Plan, num_folds: int, gap: float) -> tuple[float, float]:
+    """Draws of the whole search, and their solver steps in those of a draw of the default as it was trained."""
 
-    def steps(candidate: Candidate, samplers: Iterable[dict[str, float]]) -> float:
-        return sum(how.get("substeps", 1) for how in samplers) * _lag(plan.default, gap) / _lag(candidate, gap)
+    def some(candidate: Candidate, samplers: Iterable[dict[str, float]]) -> np.ndarray:
+        finer = [how.get("substeps", 1) for how in samplers]
+        return np.array([len(finer), sum(finer) * _lag(plan.default, gap) / _lag(candidate, gap)])
 
-    short = [steps(c, quick_samplers(c).values()) for c in plan.first] or [1.0]
-    changes = min(sum(SHARES_OF_MOVES), 2 * len(plan.moves)) + 1
-    default = steps(plan.default, quick_samplers(plan.default).values())
-    early = (default + sum(short) + changes * sum(short) / len(short)) * early_folds(num_folds)
-
-    def final(candidate: Candidate) -> float:
+    def final(candidate: Candidate) -> np.ndarray:
         parts = [how for part in further_samplers(candidate) for how in part.values()]
-        return steps(candidate, [{}, *parts])
+        return some(candidate, [usual_sampler(candidate), *parts])
 
-    late = sorted((final(c) for c in plan.first), reverse=True)[:FINALISTS]
-    return early + (final(plan.default) + sum(late)) * num_folds + 3
+    tried = [plan.default, *plan.first]
+    short = [some(c, quick_samplers(c).values()) for c in tried]
+    changes = min(sum(SHARES_OF_MOVES), 2 * len(plan.moves)) + 1
+    early = (sum(short) + changes * np.mean(short, axis=0)) * early_folds(num_folds)
+    late = (FINALISTS + 1) * np.mean([final(c) for c in tried], axis=0) * num_folds
+    count, steps = early + late + 3
+    return float(count), float(steps)
 
 
 def _lag(candidate: Candidate, gap: float) -> float:
@@ -191,10 +196,14 @@ class Search:
     def _calibrated(self, candidate: Candidate, steps: int) -> tuple[dict[str, float], Score]:
         """The sampler of a candidate: one setting after the other, each changed where that is clearly better."""
         folds = range(self.num_folds)
-        how: dict[str, float] = {}
-        score = self.trials.score(candidate, steps, folds)["as trained"]
-        for part in further_samplers(candidate):
-            tried = {in_words({**how, **own}): {**how, **own} for own in part.values()}
+        how = usual_sampler(candidate)
+        score = self.trials.score(candidate, steps, folds, {in_words(how): how})[in_words(how)]
+        others, changes = further_samplers(candidate)
+        for part in (others, changes):
+            base = how if part is changes else {}
+            tried = {in_words({**base, **own}): {**base, **own} for own in part.values()}
+            if not tried:
+                continue
             scores = self.trials.score(candidate, steps, folds, tried)
             name = min(scores, key=lambda key: scores[key].mean)
             saved, error = gain(scores[name], score)

@@ -179,8 +179,8 @@ def spread_of(data: Trajectories) -> torch.Tensor:
     return (((states - mean) * seen).square().sum(0) / num).sqrt()
 
 
-def measure(candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8) -> tuple[float, float]:
-    """How long a step of a member of a usual stack takes here, and a draw for all segments of a fold."""
+def measure(candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8) -> tuple[float, float, float]:
+    """How long a step of a member of a usual stack takes here, and a draw for a fold: in any case, and for its solver steps."""
     models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(FEW_TOGETHER)))
     step = math.inf
     for _ in range(3):
@@ -188,6 +188,10 @@ def measure(candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8)
         fit_together(models, pairs, replace(config, steps=num))
         step = min(step, (time.perf_counter() - began) / num / len(models))
     segments = Segments.of(fold.held_out, spread_of(fold.known))
-    began = time.perf_counter()
-    quietly(segments.score, models[0])
-    return step, time.perf_counter() - began
+    took = []
+    for substeps in (1, 1, 3):  # the first one warms up
+        began = time.perf_counter()
+        quietly(segments.score, models[0], sampler_of(models[0], {"substeps": substeps}))
+        took.append(time.perf_counter() - began)
+    solving = max((took[2] - took[1]) / 2, 0.1 * took[1])
+    return step, max(took[1] - solving, 0.0), solving
