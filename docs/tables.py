@@ -463,6 +463,46 @@ def laws() -> str:
     return _show([["data", "measured", "mean ± standard error", "goal"], *body])
 
 
+# Data of other kinds
+
+METHODS = ("nsde.fit", "default", "VAR", "nearest neighbour", "recurrent net")
+
+
+def zoo() -> str:
+    """The score of each method on each set, and what was chosen."""
+    rows = _results("zoo.json")["rows"]
+    known = {(row["set"], row["method"]): row for row in rows}
+    body = []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        scores = [known.get((name, method), {}).get("score") for method in METHODS]
+        least = min(score for score in scores if score is not None)
+        shown = ["–" if s is None else f"**{s:.3f}**" if s <= 1.005 * least else f"{s:.3f}" for s in scores]
+        chosen = known.get((name, "nsde.fit"), {}).get("choice", "–")
+        body.append([name.replace("_", " "), *shown, chosen])
+    return _show([["set", *METHODS, "chosen"], *body])
+
+
+def shapes() -> str:
+    """Error and arrival on drawn shapes, beside the nearest demonstration."""
+    rows = [row for row in _results("zoo_shapes.json")["rows"] if "motion" in row]
+    body = []
+    for row in rows:
+        own = row["motion"]
+        body.append([row["set"], f"{own['error']:.3f}", f"{own['nearest']:.3f}", f"{100 * own['arrives']:.0f} %"])
+    mean = [sum(row["motion"][key] for row in rows) / len(rows) for key in ("error", "nearest", "arrives")]
+    body.append(["**mean**", f"{mean[0]:.3f}", f"{mean[1]:.3f}", f"{100 * mean[2]:.0f} %"])
+    return _show([["shape", "error", "nearest demonstration", "arrive"], *body])
+
+
+def walking() -> str:
+    """Mean squared error of forecasts of walking."""
+    values = _results("walking.json")
+    own = [f"{e['mean']:.1f} ± {e['interval']:.1f}" for e in values["mse"].values()]
+    body = [[name, *(f"{e:.2f}" for e in both.values())] for name, both in values["published"].items()]
+    body.append([f"nsde.fit, {values['budget']} of a core", *own])
+    return _show([["method", "297 frames from 3", "200 frames from 100"], *body])
+
+
 # Speed
 
 
@@ -502,6 +542,9 @@ def latency() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "laws": laws,
+    "zoo": zoo,
+    "shapes": shapes,
+    "walking": walking,
     "rivals": rivals,
     "branching": branching,
     "branching-short": branching_short,

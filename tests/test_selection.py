@@ -273,6 +273,20 @@ def test_what_is_fixed_is_so_in_all_of_them():
     assert not any("law" in move.settings for move in tried.moves)
 
 
+def test_what_is_fixed_may_rule_out_the_default():
+    _, smooth = of_zoo("three_way")
+    tried = plan(diagnose(smooth), {"law": Mixture()})  # not with states between observations
+    assert isinstance(tried.default.config.law, Mixture) and tried.default.config.start_probability == 1
+    with pytest.raises(ValueError, match="Mixture"):
+        plan(diagnose(smooth), {"law": Mixture(), "tau": "uniform"})
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("pendulum", "history 2"), ("drawn s", "lag, inner states, time")])
+def test_time_is_given_where_paths_go_somewhere_together(name, wanted):
+    _, data = of_zoo(name)
+    assert plan(diagnose(data)).default.name == wanted
+
+
 def test_budgets():
     assert _seconds("2 min") == 120 and _seconds("90 s") == 90 and _seconds(3) == 3
     assert [on_ladder(v) for v in (0.5, 1, 149, 151, 999)] == [1, 1, 100, 150, 800]

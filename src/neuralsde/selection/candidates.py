@@ -86,15 +86,17 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, seconds: f
     net = USUAL if seconds >= LONG else MIDDLE if found.dimensions > MANY else SMALL
     usual: dict[str, Any] = {"net": net}
     default, first, moves = _smooth(found, usual) if smooth else _rough(found, usual)
-    default = replace(default, settings={**default.settings, **fixed})
     made: list[Candidate] = []
-    for each in first:
+    for each in (default, *first):
         own = replace(each, settings={**each.settings, **fixed})
-        if _possible(own) and not own.same_as(default) and not any(own.same_as(other) for other in made):
+        if _possible(own) and not any(own.same_as(other) for other in made):
             made.append(own)
+    if not made:  # what is fixed goes with none of them
+        made.append(Candidate("yours", {**usual, **fixed}, "the settings that were given"))
+        assert made[0].config is not None  # says what does not go together
     moves = [m for m in moves if not set(m.settings) & set(fixed)]
     train = TrainConfig(batch_size=128 if smooth else 256, lr=3e-3 if net is SMALL else 2e-3, ema=0.99)
-    return Plan(default, made, moves, train)
+    return Plan(made[0], made[1:], moves, train)
 
 
 def _possible(candidate: Candidate) -> bool:
@@ -121,32 +123,28 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
     isotropic = {"normalise": "isotropic"} if found.dimensions in (2, 3) and not found.uneven else {}
     base = {**usual, **isotropic}
     inner = {"lag": lag, "tau": 0.5, "noise": 0.02}
+    why = "a smooth path is decided over more than one step and moves between observations"
+    untimed = Candidate("lag, inner states", {**base, **inner}, why)
+    timed = Candidate(
+        "lag, inner states, time", {**base, **inner, "time_input": True}, f"{why}; time tells where it is"
+    )
+    slots = Candidate(
+        "lag, history 2, time",
+        {**base, **two, "lag": lag, "noise": 0.02, "time_input": True},
+        "two slots show the velocity, time where on the path a state is",
+        1.1,
+    )
     step = Candidate("history 2", {**base, **two, "noise": 0.01}, "two slots, one step apart, show the velocity")
-    why = "a smooth path is decided over more than one step, moves between observations, and time tells where it is"
-    timed = Candidate("lag, inner states, time", {**base, **inner, "time_input": True}, why)
-    first = [
-        Candidate(
-            "lag, history 2, time",
-            {**base, **two, "lag": lag, "noise": 0.02, "time_input": True},
-            "two slots show the velocity, time where on the path a state is",
-            1.1,
-        ),
+    three = {**base, **two, "history": 3, "noise": 0.1}
+    several = found.num_paths >= SEVERAL
+    tried = [
+        *((timed, slots) if several else (untimed,)),
         step,
-        Candidate(
-            "history 3", {**base, **two, "history": 3, "noise": 0.1}, "three slots, with noise against error", 1.2
-        ),
+        Candidate("history 3", three, "three slots, with noise against error", 1.2),
         Candidate("one step", {**usual}, "the paper's state: one observation, one step"),
     ]
-    several = found.num_paths >= SEVERAL
-    goes = found.together >= GOES
-    if several and not goes:
-        first = [timed, first[0], *first[2:]]
-    if not several:
-        first = [
-            Candidate("lag, inner states", {**base, **inner}, "a smooth path is decided over more than one step"),
-            *first[2:],
-        ]
-    default = timed if goes else step
+    default = timed if found.together >= GOES else step
+    first = [candidate for candidate in tried if candidate is not default]
     moves = [
         Move("noise 0.004", {"noise": 0.004}, "less noise, finer detail"),
         Move("noise 0.05", {"noise": 0.05}, "more noise, paths that find back"),

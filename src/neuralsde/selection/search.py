@@ -13,11 +13,11 @@ from neuralsde.selection.report import Tried
 from neuralsde.selection.scores import Score, gain
 from neuralsde.selection.trials import Samplers, Trials
 
-LONGER = 3  # steps of the final, in those of a short trial
-REFIT = 8  # steps of the last training, likewise
+LONGER = 2  # steps of the final, in those of a short trial
+REFIT = 16  # steps of the last training, likewise
 ALONE = 1.5  # what a step takes longer in a training of one model
 FINALISTS = 2
-SHARES_OF_MOVES = (6, 3)  # changes of the best and of the second best that are tried
+SHARES_OF_MOVES = (4, 2)  # changes of the best and of the second best that are tried
 PULLS, HARD, SHARES, SUBSTEPS = (0.25, 0.75), (0.5, 1.5), (0.5,), 4
 STANDARD_ERRORS = 2.0  # by which the default must be beaten
 SAMPLER_ERRORS = 1.0  # by which the sampler of the training must be beaten
