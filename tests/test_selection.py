@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 import zlib
 from pathlib import Path
 
@@ -353,3 +354,13 @@ def test_arrays_do_and_two_sets_do_not():
         nsde.fit(nsde.NeuralSDE.for_data(walks(), net=SMALL))
     with pytest.raises(ValueError, match="no report"):
         Report.of(nsde.NeuralSDE.for_data(walks(), net=SMALL))
+
+
+def test_what_the_last_training_warns_of_is_in_the_report_and_points_at_the_caller(monkeypatch):
+    monkeypatch.setattr(nsde.NeuralSDE, "findings", lambda self, pairs: ["Its steps are odd."])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = nsde.fit(walks(), budget=1, progress=False)
+    assert "Its steps are odd." in model.report["notes"]
+    assert [str(w.message) for w in caught if w.filename == __file__] == list(model.report["notes"])
+    assert "## To note\n\n- Its steps are odd." in str(Report.of(model))

@@ -36,6 +36,7 @@ DRAWING = 0.5  # largest share of the budget for drawing paths, before fewer are
 TRAINING = 0.2  # least share for training
 DRAWS = ((32, 32), (16, 32), (16, 16), (8, 16))  # origins of a fold, and paths from each
 ALWAYS = 0.3  # of the time of a draw, whatever its size
+OF_THE_CALLER = 5  # frames from `fit_data` to the line that called `nsde.fit`
 SPARE = 0.9  # of the budget that is planned for
 LADDER = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times powers of ten: steps are rounded down to these
 FEWEST, MOST = 20, 2_000  # steps of a short trial
@@ -124,13 +125,18 @@ def fit_data(
             trials = Trials(folds, steps.train, effort, file, lambda done: bar.update(round(done)))
             choice = Search(steps, trials, unit, lambda text: bar.set_postfix_str(text[:60])).run()
             scores = _outer(choice, steps, inner, outer, LONGER * unit, cpu)
-            model, num = _refit(choice, data, steps, unit, run, resume, cpu)
-        report = _report(found, choice, model, num, unit, budget, seed, scores, outer)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model, num = _refit(choice, data, steps, unit, run, resume, cpu)
+        notes = tuple(dict.fromkeys(str(w.message) for w in caught))
+        report = replace(_report(found, choice, model, num, unit, budget, seed, scores, outer), notes=notes)
         model.report = report.to_dict()
         if folder is not None:
             model.save_pretrained(folder / "model")
             with replacing(folder / "choice.md") as new:
                 new.write_text(f"{report}\n", encoding="utf-8")
+    for note in notes:
+        warnings.warn(note, stacklevel=OF_THE_CALLER)
     if progress:
         print(report)
     return model
@@ -210,7 +216,7 @@ def _refit(
         warnings.warn(
             f"A longer training made the choice worse ({own:.3f} on its own data, {choice.score:.3f} in the trials): the shorter "
             "one is kept. Look at the report, and try another seed or a larger budget.",
-            stacklevel=4,
+            stacklevel=2,
         )
         config = replace(steps.train, steps=LONGER * unit)
         model = quietly(train, choice.candidate, data, config, options=options)

@@ -40,6 +40,7 @@ class Report:
     score: dict[str, float] | None  # of the choice, on paths that took no part in it
     default_score: dict[str, float] | None
     words: str  # what that score is of
+    notes: tuple[str, ...] = ()  # what the last training warned of
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -56,7 +57,8 @@ class Report:
     def from_dict(cls, record: dict[str, Any]) -> Report:
         """From plain values."""
         traits = tuple(Trait(**t) for t in record["traits"])
-        return cls(**{**record, "traits": traits, "tried": tuple(Tried(**t) for t in record["tried"])})
+        tried, notes = tuple(Tried(**t) for t in record["tried"]), tuple(record.get("notes", ()))
+        return cls(**{**record, "traits": traits, "tried": tried, "notes": notes})
 
     def __str__(self) -> str:
         lines = ["# What was chosen, and why", "", f"**{self.choice}**, drawn {self.sampler}. {self.reason}", ""]
@@ -66,6 +68,8 @@ class Report:
                 f"Score {self.score['score']:.3f}{other}, {self.words}. Less is better; standing still has about 1.",
                 "",
             ]
+        if self.notes:
+            lines += ["## To note", "", *(f"- {note}" for note in self.notes), ""]
         lines += ["## The data", ""] + [f"- **{t.name}**: {t.text}" for t in self.traits]
         lines += [
             "",
