@@ -62,7 +62,7 @@ def ablation_figure(model: NeuralSDE, task: BranchingConfig, paths: Tensor, *, s
     return plots.field_grid(entries)
 
 
-def chosen(folder: Path, *, num_paths: int, seed: int, budget: str) -> dict[str, Any]:
+def show_choice(folder: Path, *, num_paths: int, seed: int, budget: str) -> dict[str, Any]:
     """Paths that fork, and nothing said about them: what `nsde.fit` makes of them, drawn in fit.png."""
     task = replace(recipes.neural_sde().task, num_paths=num_paths)
     print(f"nsde.fit(paths): a model is chosen and trained within {budget}.", flush=True)
@@ -85,7 +85,7 @@ def run_demo(
     began = time.perf_counter()
     folder = writable_folder(output)
     shutil.rmtree(folder / "models", ignore_errors=True)
-    fitted = chosen(folder, num_paths=num_paths, seed=seed, budget=BUDGET if steps is None else "1 s")
+    fitted = show_choice(folder, num_paths=num_paths, seed=seed, budget=BUDGET if steps is None else "1 s")
     jobs = []
     for density in reversed(DENSITIES):  # the longest first
         for name, recipe in METHODS.items():
