@@ -11,7 +11,6 @@ and the four test walks; its interval is over training seeds. Test walks are sco
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 import time
@@ -24,7 +23,7 @@ import numpy as np
 
 import neuralsde as nsde
 from neuralsde.core.processes import worker_pool
-from neuralsde.metrics.forecast import student_t
+from neuralsde.experiments.compare import interval
 from neuralsde.training.run_folder import provenance, write_results
 
 KNOWN = {"first": 3, "second": 100}  # frames
@@ -74,13 +73,6 @@ def one(job: tuple[str, str, int]) -> dict[str, Any]:
     return row
 
 
-def interval(values: list[float]) -> dict[str, float]:
-    """Mean, and half of its 95 % interval."""
-    n = len(values)
-    half = student_t(n - 1) * np.std(values, ddof=1) / math.sqrt(n) if n > 1 else math.nan
-    return {"mean": float(np.mean(values)), "interval": float(half), "n": n}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="mocap35.mat, or its arrays as .npz")
@@ -99,7 +91,8 @@ def main() -> None:
 
 def write(args: argparse.Namespace, said: str, rows: list[dict[str, Any]]) -> None:
     """What is known so far."""
-    found = {name: interval([row[f"mse_{name}"] for row in rows]) for name in KNOWN}
+    each = {name: interval([row[f"mse_{name}"] for row in rows]) for name in KNOWN}
+    found = {name: {"mean": e["mean"], "interval": e["ci95"], "n": e["n"]} for name, e in each.items()}
     published = {name: dict(zip(KNOWN, values)) for name, values in PUBLISHED.items()}
     record = {
         "command": f"python benchmarks/walking.py {said}",

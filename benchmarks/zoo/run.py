@@ -30,8 +30,10 @@ from shapes import SHAPES, drawn
 
 import neuralsde as nsde
 from neuralsde.core.processes import worker_pool
+from neuralsde.core.records import RunError
 from neuralsde.data.diagnosis import diagnose
-from neuralsde.selection.candidates import Candidate, plan
+from neuralsde.metrics.forecast import interval_coverage
+from neuralsde.selection.candidates import Candidate, combined, plan
 from neuralsde.selection.scores import Segments
 from neuralsde.selection.search import further_samplers, in_words
 from neuralsde.selection.stack import fit_together, form_of
@@ -98,7 +100,7 @@ def ten_times(model: Any, own: Set) -> dict[str, Any]:
     slots = data.slots(first, history=model.config.history, spacing=model.lag)
     try:
         drawn_paths = model.sample(data.states[slots], duration * np.linspace(0, 10, 11), rng=0)[:, 0].cpu()
-    except (ValueError, nsde_error()) as error:
+    except (ValueError, RunError) as error:
         return {"finite": False, "error": str(error)}
     low, high = data.states.amin(0), data.states.amax(0)
     width = torch.where(high > low, high - low, torch.full_like(low, torch.inf))
@@ -114,14 +116,7 @@ def coverage(model: Any, where: Segments) -> float:
     """How often what followed lies inside the band that holds 80 % of the samples."""
     truth, _ = where.truth()
     samples = where.samples(model, num_paths=SAMPLES).double() / where.scale
-    low, high = (samples.quantile(q, dim=1) for q in (0.1, 0.9))
-    return float(((truth >= low) & (truth <= high)).double().mean())
-
-
-def nsde_error() -> type[Exception]:
-    from neuralsde.core.records import RunError
-
-    return RunError
+    return float(interval_coverage(samples.movedim(1, 0), truth, 0.8).mean())
 
 
 def motion(model: Any, own: Set) -> dict[str, float]:
@@ -158,8 +153,6 @@ def hindsight(name: str, seed: int, steps: int) -> dict[str, Any]:
     data, where = paths(own, test=False), segments(own)
     tried = plan(diagnose(data))
     candidates = [tried.default, *tried.first]
-    from neuralsde.selection.candidates import combined
-
     candidates += [c for one in tried.first for move in tried.moves if (c := combined(one, move)) is not None]
     stacks: dict[Any, list[tuple[Candidate, Any, Any]]] = {}
     for candidate in candidates[:MOST_IN_HINDSIGHT]:

@@ -157,14 +157,14 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
         if key in counts or isinstance(values[0], str):
             continue
         if isinstance(values[0], list):
-            out[key] = [_interval(parts) for parts in zip(*values)]
+            out[key] = [interval(parts) for parts in zip(*values)]
         else:
-            out[key] = _interval(values)
+            out[key] = interval(values)
     return out
 
 
-def _interval(values: Sequence[float | None]) -> dict[str, float | None]:
-    """Scores that do not exist (null in the file) are left out."""
+def interval(values: Sequence[float | None]) -> dict[str, float | None]:
+    """Mean and half of its 95 % interval; scores that do not exist (null in the file) are left out."""
     known = [v for v in values if v is not None and math.isfinite(v)]
     if not known:
         return {"mean": None}

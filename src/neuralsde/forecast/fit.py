@@ -28,7 +28,7 @@ from neuralsde.nets.config import HistoryConfig
 from neuralsde.sde.config import Euler, Moments, NeuralSDEConfig
 from neuralsde.sde.laws.moments import MAX_DIMENSIONS
 from neuralsde.selection.fit import fit_data
-from neuralsde.selection.folds import SHORTEST
+from neuralsde.selection.folds import too_short
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 from neuralsde.training.run_folder import check_run, open_run, provenance, write_results
@@ -108,7 +108,7 @@ def fit_table(
     if all(f.low == f.high for f in summary.features):
         raise ValueError(f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.")
     known, later, words = _hold_out(table, holdout, train.seed)
-    if budget is None and not any(given.values()) and (len(known.data) > 1 or int(known.data.lengths[0]) >= SHORTEST):
+    if budget is None and not any(given.values()) and not too_short(known.data):
         budget = BUDGET
     if isinstance(model.law, Moments) and len(table.columns) > MAX_DIMENSIONS:
         say(f"{len(table.columns)} features are too many for `law=Moments()`: Euler() is used.\n")

@@ -26,14 +26,16 @@ from neuralsde.selection.candidates import Candidate, Plan, plan
 from neuralsde.selection.folds import Fold, split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Score, Segments
-from neuralsde.selection.search import LONGER, REFIT, Choice, Search, mean_cost, num_draws, num_units
+from neuralsde.selection.search import LONGER, Choice, Search, num_draws, num_units
 from neuralsde.selection.trials import QUIET, Effort, Trials, measure, quietly, sampler_of, spread_of, train
 from neuralsde.training.fit import fingerprint
 from neuralsde.training.fit import fit as fit_model
 from neuralsde.training.run_folder import open_run
 
-DRAWING = 0.5  # largest share of the budget for drawing paths, before fewer are drawn
-TRAINING = 0.2  # least share for training
+LAST = 0.4  # of the budget for the last training: many features or steps leave the trials less, and it its share
+ALONE = 1.5  # what a step takes longer in a training of one model
+DRAWING = 0.5  # largest share of the rest for drawing paths, before fewer are drawn
+TRAINING = 0.2  # least share of the rest for training in the trials
 DRAWS = ((32, 32), (16, 32), (16, 16), (8, 16))  # origins of a fold, and paths from each
 ALWAYS = 0.3  # of the time of a draw, whatever its size
 OF_THE_CALLER = 5  # frames from `fit_data` to the line that called `nsde.fit`
@@ -118,7 +120,7 @@ def fit_data(
         }
         effort = _effort(steps, folds, found.gap, seconds, folder, what, resume)
         unit = effort.unit
-        total = num_units(steps, len(folds)) * unit
+        total = num_units(steps, len(folds)) * unit + effort.last
         bar = tqdm(total=round(total), disable=not progress, desc="nsde.fit", unit="step", mininterval=1.0)
         with bar:
             file = None if folder is None else folder / "trials.json"
@@ -127,7 +129,7 @@ def fit_data(
             scores = _outer(choice, steps, inner, outer, LONGER * unit, cpu)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                model, num = _refit(choice, data, steps, unit, run, resume, cpu)
+                model, num = _refit(choice, data, steps, effort, run, resume, cpu)
         notes = tuple(dict.fromkeys(str(w.message) for w in caught))
         report = replace(_report(found, choice, model, num, unit, budget, seed, scores, outer), notes=notes)
         model.report = report.to_dict()
@@ -177,17 +179,19 @@ def _effort(
         for name, value in what.items():
             same = known.get(name) == value
             check(same, f"The search in {folder} had another `{name}`. Go on as it began, or give another folder.")
-        return Effort(known["unit"], known["origins"], known["num_paths"])
+        return Effort(**{f.name: known[f.name] for f in fields(Effort)})
     step, always, solving = measure(steps.default, folds[0], steps.train)
     count, solved = num_draws(steps, len(folds), gap)
+    rest = SPARE * (1 - LAST) * seconds
     whole, (most, each) = always * count + solving * solved, DRAWS[0]
     for origins, num_paths in DRAWS:
         drawing = whole * (ALWAYS + (1 - ALWAYS) * origins * num_paths / (most * each))
-        if drawing <= DRAWING * seconds:
+        if drawing <= DRAWING * rest:
             break
-    left = SPARE * max(seconds - drawing, TRAINING * seconds)
-    wanted = left / step / num_units(steps, len(folds))
-    effort = Effort(int(min(max(on_ladder(wanted), FEWEST), MOST)), origins, num_paths)
+    left = max(rest - drawing, TRAINING * rest)
+    unit = min(max(on_ladder(left / step / num_units(steps, len(folds))), FEWEST), MOST)
+    last = min(max(on_ladder(SPARE * LAST * seconds / (ALONE * step)), LONGER * unit), MOST_STEPS)
+    effort = Effort(int(unit), int(last), origins, num_paths)
     if file is not None:
         with replacing(file) as new:
             new.write_text(json.dumps({**asdict(effort), **what}), encoding="utf-8")
@@ -201,11 +205,13 @@ def on_ladder(value: float) -> float:
 
 
 def _refit(
-    choice: Choice, data: Trajectories, steps: Plan, unit: int, run: Any, resume: bool, cpu: bool
+    choice: Choice, data: Trajectories, steps: Plan, effort: Effort, run: Any, resume: bool, cpu: bool
 ) -> tuple[NeuralSDE, int]:
     """The choice, trained on everything."""
-    affordable = REFIT * unit * mean_cost(steps) / choice.candidate.cost
-    num = unit if choice.shorter else round(min(max(affordable, LONGER * unit), MOST_STEPS))
+    unit = effort.unit
+    num = (
+        unit if choice.shorter else max(round(effort.last * steps.default.cost / choice.candidate.cost), LONGER * unit)
+    )
     batch = steps.train.batch_size * (2 if num > 1_000 else 1)
     config = replace(steps.train, steps=num, batch_size=batch, ema=0.995 if num > 1_000 else steps.train.ema)
     options = replace(QUIET, cpu=cpu)

@@ -26,12 +26,17 @@ class Fold:
     held_out: Trajectories
 
 
+def too_short(data: Trajectories) -> bool:
+    """Whether there is one path only, of which no part can be spared."""
+    return len(data) == 1 and int(data.lengths[0]) < SHORTEST
+
+
 def split(data: Trajectories, seed: int) -> tuple[Trajectories, Trajectories | None, list[Fold]]:
     """What takes part in the choice, what is kept for the reported score (None: there is too little), and the folds."""
     if len(data) == 1:
         length = int(data.lengths[0])
         check(
-            length >= SHORTEST,
+            not too_short(data),
             f"`fit(data)` holds out parts of the data: one path must have {SHORTEST} observations. Got {length}. Give more, or "
             "train a model of yours: `fit(NeuralSDE.for_data(data), data)`.",
         )

@@ -14,8 +14,6 @@ from neuralsde.selection.scores import Score, gain
 from neuralsde.selection.trials import Samplers, Trials
 
 LONGER = 2  # steps of the final, in those of a short trial
-REFIT = 16  # steps of the last training, likewise
-ALONE = 1.5  # what a step takes longer in a training of one model
 FINALISTS = 2
 SHARES_OF_MOVES = (4, 2)  # changes of the best and of the second best that are tried
 PULLS, HARD, SHARES, SUBSTEPS = (0.25, 0.75), (0.5, 1.5), (0.5,), 4
@@ -38,27 +36,31 @@ class Choice:
 
 def quick_samplers(candidate: Candidate) -> Samplers:
     """For short trials: as trained, and pulled to the data, in finer steps where states between observations were learned."""
-    config = candidate.config
-    substeps: dict[str, float] = {} if config.start_probability == 1 else {"substeps": SUBSTEPS}
-    found: list[dict[str, float]] = [{}]
-    if config.denoiser is not None and config.noisy:
-        found.append({"pull": 0.5, **substeps})
-    elif substeps:
-        found.append(substeps)
-    return {in_words(how): how for how in found}
+    finer = _finer(candidate)
+    pulled: dict[str, float] = {"pull": 0.5, **finer} if _pulls(candidate) else finer
+    return {in_words(how): how for how in ({}, pulled)}
+
+
+def _finer(candidate: Candidate) -> dict[str, float]:
+    """Substeps, where states between observations were learned."""
+    return {"substeps": SUBSTEPS} if candidate.config.start_probability < 1 else {}
+
+
+def _pulls(candidate: Candidate) -> bool:
+    """Whether there is a denoiser that knows the way to the data."""
+    return candidate.config.denoiser is not None and candidate.config.noisy
 
 
 def usual_sampler(candidate: Candidate) -> dict[str, float]:
     """What a calibration starts from: where states between observations were learned, finer steps that are pulled to the data."""
-    return list(quick_samplers(candidate).values())[-1] if candidate.config.start_probability < 1 else {}
+    return list(quick_samplers(candidate).values())[-1] if _finer(candidate) else {}
 
 
 def further_samplers(candidate: Candidate) -> list[Samplers]:
     """For the final: other pulls than the usual one, then changes of the best of these (a share of the noise)."""
-    config = candidate.config
-    finer: dict[str, float] = {"substeps": SUBSTEPS} if config.start_probability < 1 else {}
-    pulled = config.denoiser is not None and config.noisy
-    pulls: list[dict[str, float]] = [{"pull": p, **finer} for p in (HARD if finer else PULLS)] if pulled else []
+    finer = _finer(candidate)
+    sizes = () if not _pulls(candidate) else HARD if finer else PULLS
+    pulls: list[dict[str, float]] = [{"pull": size, **finer} for size in sizes]
     others = [how for how in ({}, *pulls) if how != usual_sampler(candidate)]
     shares: list[dict[str, float]] = [{"diffusion": share} for share in SHARES] if pulls else []
     return [{in_words(how): how for how in part} for part in (others, shares)]
@@ -71,13 +73,13 @@ def in_words(how: dict[str, float]) -> str:
 
 
 def num_units(plan: Plan, num_folds: int) -> float:
-    """Steps of the whole search and the last training, in those of a short trial of the default."""
+    """Steps of the whole search, in those of a short trial of the default."""
     mean = mean_cost(plan)
     first = len([plan.default, *plan.first]) * mean * early_folds(num_folds)
     changes = [move.cost for most in SHARES_OF_MOVES for move in plan.moves[:most]]
     second = (sum(changes) + 1) * mean * early_folds(num_folds)
     final = LONGER * (num_folds * (FINALISTS + 1) + 2) * mean
-    return first + second + final + REFIT * ALONE * mean
+    return first + second + final
 
 
 def num_draws(plan: Plan, num_folds: int, gap: float) -> tuple[float, float]:
@@ -107,7 +109,7 @@ def _lag(candidate: Candidate, gap: float) -> float:
 def mean_cost(plan: Plan) -> float:
     """Of a step of a candidate, in steps of the default."""
     costs = [plan.default.cost, *(c.cost for c in plan.first)]
-    return sum(costs) / len(costs)
+    return sum(costs) / len(costs) / plan.default.cost
 
 
 def early_folds(num_folds: int) -> int:
@@ -128,24 +130,22 @@ class Search:
         short = range(early_folds(self.num_folds))
         default = self.plan.default
         self.trials.train([default, *self.plan.first], self.unit, short)
-        found = self.trials.score(default, self.unit, short, quick_samplers(default))
-        name = min(found, key=lambda key: found[key].mean)
-        base = found[name]
-        self._note("first", default, self.unit, len(short), name, base, base)
+        base = self._short("first", default)
         ranked = [(base.mean, default)]
-        ranked += [(self._short("first", candidate, base), candidate) for candidate in self.plan.first]
+        ranked += [(self._short("first", candidate, base).mean, candidate) for candidate in self.plan.first]
         ranked.sort(key=lambda item: item[0])
         ranked += self._changes(ranked, base)
         ranked.sort(key=lambda item: item[0])
         self.trials.forget()
         return self._final([c for _, c in ranked if c is not default][:FINALISTS], ranked)
 
-    def _short(self, name: str, candidate: Candidate, base: Score) -> float:
+    def _short(self, name: str, candidate: Candidate, base: Score | None = None) -> Score:
+        """The score of a short trial by its best sampler; its gain is noted over `base`, or over itself."""
         folds = range(early_folds(self.num_folds))
         scores = self.trials.score(candidate, self.unit, folds, quick_samplers(candidate))
         best = min(scores, key=lambda key: scores[key].mean)
-        self._note(name, candidate, self.unit, len(folds), best, scores[best], base)
-        return scores[best].mean
+        self._note(name, candidate, self.unit, len(folds), best, scores[best], base or scores[best])
+        return scores[best]
 
     def _changes(self, ranked: list[tuple[float, Candidate]], base: Score) -> list[tuple[float, Candidate]]:
         """Changes of the best few, and of the very best those two together that help most."""
@@ -159,7 +159,7 @@ class Search:
             known += [c for _, _, c in fresh]
         self.trials.forget()
         self.trials.train([c for _, _, c in made], self.unit, folds)
-        found = [(self._short("changed", c, base), c) for _, _, c in made]
+        found = [(self._short("changed", c, base).mean, c) for _, _, c in made]
         score, best = ranked[0]
         helped = sorted(
             ((s, m) for (s, _), (a, m, _) in zip(found, made) if a is best and s < score), key=lambda i: i[0]
@@ -169,7 +169,7 @@ class Search:
             one = combined(best, helped[0][1])
             both = one and combined(one, other)
             if both is not None:
-                found.append((self._short("changed", both, base), both))
+                found.append((self._short("changed", both, base).mean, both))
         return found
 
     def _final(self, finalists: list[Candidate], ranked: list[tuple[float, Candidate]]) -> Choice:

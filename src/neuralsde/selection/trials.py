@@ -75,6 +75,7 @@ class Effort:
     """What a budget came to on one machine."""
 
     unit: int  # steps of a short trial
+    last: int  # of the last training, were it of the default
     origins: int = MOST_ORIGINS  # of a fold
     num_paths: int = NUM_PATHS  # from each
 
