@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from neuralsde.data.transition import Transition
     from neuralsde.forecast.fit import fit_table
     from neuralsde.forecast.futures import forecasts, futures
+    from neuralsde.forecast.series import SeriesModel, fit_series
     from neuralsde.forecast.skill import evaluate_forecasts
     from neuralsde.forecast.tables import TableModel, evaluate_table, forecast_table, sample_state, sample_table
     from neuralsde.models.build import load
@@ -62,6 +63,7 @@ _HOME = {
     "SDEPolicy": "policy.controller",
     "Sampler": "sde.config",
     "SequenceModel": "models.sequence",
+    "SeriesModel": "forecast.series",
     "TableModel": "forecast.tables",
     "TrainConfig": "training.config",
     "Trajectories": "data.trajectories",
@@ -73,6 +75,7 @@ _HOME = {
     "evaluate_forecasts": "forecast.skill",
     "evaluate_table": "forecast.tables",
     "fit": "selection.fit",
+    "fit_series": "forecast.series",
     "fit_table": "forecast.fit",
     "fit_videos": "video.fit",
     "forecast_table": "forecast.tables",

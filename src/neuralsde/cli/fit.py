@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
@@ -16,6 +16,9 @@ from neuralsde.core.records import check
 from neuralsde.sde.config import Moments, NeuralSDEConfig
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.video.config import VideoFit
+
+if TYPE_CHECKING:
+    from neuralsde.data.tables.read import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,20 @@ class TableFit(Columns):
     """Encoder of the history, with --history of 8 and more."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SeriesFit:
+    """Series at even times (dates with a frequency, or any of these options): they are forecast step by step."""
+
+    horizon: int | None = None
+    """Steps ahead; as is usual for the frequency if not given."""
+    season: tuple[str, ...] = ("auto",)
+    """auto, none, or periods: day, week, year, or numbers of steps."""
+    freq: str | None = None
+    """Frequency as pandas writes it: h, D, B, W, MS, … (found if not given)."""
+    known_ahead: tuple[str, ...] = ()
+    """Columns of --context whose future is known."""
+
+
 @tyro.conf.configure(tyro.conf.AvoidSubcommands)
 @dataclass(frozen=True, kw_only=True)
 class Fit:
@@ -41,7 +58,8 @@ class Fit:
 
     SHORT: ClassVar[dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("data", "output", "holdout", "budget", "steps", "resume"), ()),
-        "table": ("id", "time", "columns", "context", "time_unit", "date_format", "lag"),
+        "table": ("id", "time", "columns", "context", "time_unit", "date_format", "na_values", "lag"),
+        "series": ("horizon", "season", "freq", "known_ahead"),
         "video": ("dataset", "size", "fps", "num_context", "autoencoder"),
     }
     """The options that `--help` shows."""
@@ -59,6 +77,7 @@ class Fit:
     resume: bool = False
     """Go on with the run in the folder."""
     table: OmitArgPrefixes[TableFit] = field(default_factory=TableFit)
+    series: OmitArgPrefixes[SeriesFit] = field(default_factory=SeriesFit)
     model: Annotated[NeuralSDEConfig, tyro.conf.arg(name="")] = field(
         default_factory=lambda: NeuralSDEConfig(law=Moments())  # as forecast.fit.MODEL
     )
@@ -74,7 +93,8 @@ class Fit:
         check(self.data.exists(), f"There is no file or folder {self.data}.")
         if holds_videos(self.data):
             refuse(
-                flags_of(self, {"table", "model", "budget"}), f"this is for tables. {self.data} is taken for videos."
+                flags_of(self, {"table", "series", "model", "budget"}),
+                f"this is for tables. {self.data} is taken for videos.",
             )
             self._fit_videos(folder)
         else:
@@ -88,12 +108,41 @@ class Fit:
         print(f"\n{found.summary}\n\nWrote {folder}: report.md, {', '.join(found.files)}")
 
     def _fit_table(self, folder: Path) -> None:
+        from neuralsde.data.tables.read import read_table
         from neuralsde.forecast.fit import fit_table
 
-        lag, columns = self.table.lag, self.table.columns or None
-        options = keywords(fit_table, self) | dataclasses.asdict(self.table) | {"columns": columns, "output": folder}
+        own = dataclasses.asdict(self.table) | {"columns": self.table.columns or None}
+        lag, encoder = own.pop("lag"), own.pop("encoder")
+        table = read_table(self.data, **own)
+        if self._is_even(table):
+            self._fit_series(table, folder)
+            return
+        options = keywords(fit_table, self) | {"output": folder, "encoder": encoder}
         options |= {"lag": lag[0] if len(lag) == 1 else lag or None, "say": lambda text: print(in_flags(text, Fit))}
-        fitted = fit_table(self.data, **options)
+        fitted = fit_table(table, **options)
         if fitted.held_out is not None:
             print("\n".join(fitted.held_out.lines()))
         print(f"Wrote {folder}: report.md, model/, series.json, metrics.jsonl, results.json")
+
+    def _is_even(self, table: Table) -> bool:
+        """Whether the table is taken for series at even times: asked for, or dates with a frequency and nothing against it."""
+        from neuralsde.forecast.series import SHORTEST, frequency_of
+
+        train = {"train"} if self.train != TrainConfig(seed=self.train.seed) else set()
+        asked, chosen = flags_of(self, {"series"}), flags_of(self, {"model", "steps", "holdout", *train})
+        against = chosen or self.table.lag or self.table.encoder
+        if asked:
+            refuse(chosen, "series at even times are forecast by a model that is chosen for them.")
+            return True
+        long = int(table.data.lengths.max()) >= 2 * SHORTEST
+        return not against and long and table.time.kind == "dates" and frequency_of(table) is not None
+
+    def _fit_series(self, table: Table, folder: Path) -> None:
+        from neuralsde.forecast.series import fit_series
+
+        print(in_flags(str(table.report), Fit))
+        seasons = [float(s) if s.replace(".", "", 1).isdigit() else s for s in self.series.season]
+        how = dataclasses.asdict(self.series) | {"season": seasons[0] if len(seasons) == 1 else seasons}
+        how |= {"seed": self.train.seed, "progress": self.options.progress, "budget": self.budget or "2 min"}
+        fit_series(table, output=folder, resume=self.resume, **how)
+        print(f"\nWrote {folder}: report.md, forecast.csv, forecast.png, model/, results.json")

@@ -37,6 +37,8 @@ class Columns:
     """Column separator of the CSV (detected if not given)."""
     decimal: Literal[".", ","] | None = None
     """Decimal separator of the CSV (detected if not given)."""
+    na_values: tuple[str, ...] = ()
+    """Cells that mean that there is no value, e.g. -999."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,7 @@ class Forecast(TableOptions):
     future: Path | None = None
     """Table of known or planned covariates: id, time and context columns (the last covariates are held if not given)."""
     horizon: float | None = None
-    """Time ahead, in the time unit of the training (20 training steps, or to the end of --future, if not given)."""
+    """Steps ahead, or for models of uneven stamps time ahead in the unit of the training."""
     num_times: int = 50
     """Forecast times."""
     num_paths: int = 200
@@ -102,7 +104,7 @@ class Forecast(TableOptions):
             need("A figure", "matplotlib")
         model, table = self.open(self.model, self.data)
         made = forecast_table(model, table, **keywords(forecast_table, self))
-        print(f"Wrote forecasts of {len(made.forecasts.path)} path(s), {made.horizon:g} ahead, to {self.output}.")
+        print(f"Wrote forecasts of {len(made.forecasts.path)} series to {self.output}.")
         if self.plot is not None:
             made.draw(self.plot)
             print(f"Wrote {self.plot}")

@@ -15,13 +15,13 @@ from neuralsde.core.files import replacing
 from neuralsde.core.records import RunError, check, to_dict
 from neuralsde.data.describe import Description, describe
 from neuralsde.data.tables.read import Table, read_table
-from neuralsde.data.tables.series import FILE, Series
+from neuralsde.data.tables.series import FILE
 from neuralsde.data.trajectories import Lag
 from neuralsde.forecast.futures import forecasts
 from neuralsde.forecast.references import brownian_nll
 from neuralsde.forecast.report import HeldOut, fit_report, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
-from neuralsde.forecast.tables import TableModel, usual_scoring
+from neuralsde.forecast.tables import TableModel, series_record, usual_scoring
 from neuralsde.models.build import build
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import HistoryConfig
@@ -130,7 +130,7 @@ def fit_table(
             }
             fixed: dict[str, Any] = {} if lag is None else {"lag": lag}
             learned = fit_data(known.data, run_dir=run, resume=resume, **how, **fixed)
-        series = _series(table, later)
+        series = series_record(table, later)
         if folder is not None:
             learned.save_pretrained(folder / "model", beside={FILE: to_dict(series)})
             series.save(folder)
@@ -191,23 +191,6 @@ def _hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table | Non
     early, late = table.data.split_in_time(share)
     known, held_out = (dataclasses.replace(table, data=part) for part in (early, late))
     return known, held_out, f"the last {len(late.times)} observations, from {table.time.show(float(late.times[0]))} on"
-
-
-def _series(table: Table, held_out: Table | None) -> Series:
-    whole = held_out is None or len(table.ids) > 1
-    return Series(
-        file=table.report.file,
-        id=table.id,
-        time=table.time.column,
-        columns=table.columns,
-        context=table.context,
-        **dataclasses.asdict(table.layout),
-        time_kind=table.time.kind,
-        time_origin=table.time.origin,
-        time_last=float(table.data.times.max()),
-        holdout_ids=() if held_out is None else held_out.ids,
-        holdout_from=None if whole or held_out is None else float(held_out.data.times[0]),
-    )
 
 
 def _score(model: SequenceModel, known: Table, held_out: Table, words: str, folder: Path | None) -> HeldOut:

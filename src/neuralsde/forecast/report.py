@@ -92,18 +92,21 @@ def verdict(scores: dict[str, Any]) -> list[str]:
     return lines
 
 
-def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path) -> None:
+def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path | None) -> Any:
     """A fan chart of the chosen forecasts, of the first features."""
     from neuralsde.plots import paths as plots
 
-    unit = table.time.unit
-    label = "time" if unit is None else f"time ({unit})"
+    axis = table.time
+    label = axis.column or "step" if axis.kind != "durations" else f"{axis.column} ({axis.unit})"
     fans = []
     for b in chosen:
         origin = float(made.origin[b])
         time = table.time.date(origin)[:19].replace("T", " ") if table.time.kind == "dates" else f"{origin:.4g}"
         fans.append(_fan(made, table, b, f"{table.ids[int(made.path[b])]}, from {time}"))
-    plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label).savefig(output)
+    figure = plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label)
+    if output is not None:
+        figure.savefig(output)
+    return figure
 
 
 def _fan(made: Forecasts, table: Table, b: int, title: str) -> Fan:
@@ -125,9 +128,9 @@ def _fan(made: Forecasts, table: Table, b: int, title: str) -> Fan:
     truth: np.ndarray = made.truth[b].flatten(1).where(known, math.nan)[shown].numpy()
     return Fan(
         title=title,
-        past_times=stamps[begin : origin + 1],
+        past_times=table.time.stamps(stamps[begin : origin + 1]),
         past=past,
-        times=made.times[b][shown].numpy(),
+        times=table.time.stamps(made.times[b][shown].numpy()),
         samples=made.samples[b][:, shown].flatten(2).numpy(),
         truth=truth,
     )

@@ -9,9 +9,9 @@ import csv
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import torch
@@ -35,9 +35,12 @@ from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.training.run_folder import provenance, write_results
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 DEFAULT_STEPS = 20  # training steps in a horizon that was not asked for
 ENOUGH_FORECASTS = 100  # forecasts that are scored, where it was not said how many
-NOTED = ("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal")
+NOTED = ("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal", "na_values")
 """Arguments of `read_table` that the record of a table holds."""
 
 
@@ -59,12 +62,15 @@ class TableModel:
             return source
         if isinstance(source, SequenceModel):
             return TableModel(source)
-        return TableModel(load(source), Series.load(Path(source)), Path(source))
+        from neuralsde.forecast.series import SeriesModel
+
+        even = SeriesModel.open(Path(source))
+        return even or TableModel(load(source), Series.load(Path(source)), Path(source))
 
     @door
     def read(
         self,
-        table: Table | str | os.PathLike[str],
+        table: Any,
         *,
         ids: Sequence[str] = (),
         **reading: Any,
@@ -79,7 +85,7 @@ class TableModel:
             table = read_table(table, **{name: value for name, value in options.items() if value})
             if self.series is not None:
                 _check_time(table, self.series, told=reading.get("time_unit") is not None)
-        wanted = (math.prod(self.model.scale.shape), self.model.scale.context_size)
+        wanted = self.takes
         if (len(table.columns), len(table.context)) != wanted:
             found = f"{', '.join(table.columns)} and {', '.join(table.context) or 'no context'}"
             takes = f"{wanted[0]} feature(s) and {wanted[1]} context value(s)"
@@ -88,6 +94,43 @@ class TableModel:
         for name in ids:
             check(name in table.ids, f"There is no path {name!r} in {table.report.file}. Its paths are {few}.")
         return table.select([table.ids.index(name) for name in ids]) if ids else table
+
+    @property
+    def takes(self) -> tuple[int, int]:
+        """Features and covariates of its tables."""
+        return math.prod(self.model.scale.shape), self.model.scale.context_size
+
+    def futures(
+        self,
+        table: Table,
+        *,
+        horizon: float | None = None,
+        num_times: int = 50,
+        num_paths: int = 200,
+        sampler: Sampling | None = None,
+        seed: int = 0,
+        future: Any = None,
+    ) -> Forecasts:
+        """Futures of each series; `future` is a table of the context that is to come."""
+        plan = None if future is None else read_plan(future, table)
+        if horizon is None:
+            ahead = [stamps[-1] - end for (stamps, _), end in zip(plan or [], table.data.ends.tolist())]
+            horizon = max([DEFAULT_STEPS * self.model.scale.step, *ahead])
+        options: dict[str, Any] = {"num_times": num_times, "num_paths": num_paths, "seed": seed, "sampler": sampler}
+        return futures(self.model, table.data, horizon=horizon, plan=plan, **options)
+
+    def scored(self, table: Table, *, horizon: float | None, origins_per_path: int | None, **options: Any) -> Forecasts:
+        """Forecasts of what a table holds."""
+        told = {"horizon": horizon, "origins_per_path": origins_per_path}
+        usual = usual_scoring(self.model, table.data) | {k: v for k, v in told.items() if v is not None}
+        return forecasts(self.model, table.data, **usual, **options)
+
+    def check_state(self) -> None:
+        """Refuse a start that is a state alone, where the model needs more."""
+
+    def nll(self, table: Table) -> dict[str, Any] | None:
+        """Of an observation given those before it."""
+        return negative_log_likelihood(self.model, table.data)
 
 
 AnyModel = Union[str, "os.PathLike[str]", SequenceModel, TableModel]
@@ -107,6 +150,24 @@ def _check_time(table: Table, series: Series, *, told: bool) -> None:
     remedy += ", or name another column with `time`."
     raise ValueError(
         f"The model was trained on {words.get(series.time_kind, 'numbers')} as time. Got {found}. {remedy}"
+    )
+
+
+def series_record(table: Table, held_out: Table | None) -> Series:
+    """What is noted about a table, and about what of it was held out."""
+    whole = held_out is None or len(table.ids) > 1
+    return Series(
+        file=table.report.file,
+        id=table.id,
+        time=table.time.column,
+        columns=table.columns,
+        context=table.context,
+        **asdict(table.layout),
+        time_kind=table.time.kind,
+        time_origin=table.time.origin,
+        time_last=float(table.data.times.max()),
+        holdout_ids=() if held_out is None else held_out.ids,
+        holdout_from=None if whole or held_out is None else float(held_out.data.times[0]),
     )
 
 
@@ -151,13 +212,40 @@ class TableForecast:
         """A fan chart of the first series as an image file."""
         draw_fans(self.forecasts, self.table, list(range(min(MAX_FANS, len(self.forecasts.path)))), Path(output))
 
+    def plot(self, output: str | os.PathLike[str] | None = None) -> Any:
+        """A fan chart of the first series: a matplotlib Figure, which is written to `output` where that is given."""
+        few = list(range(min(MAX_FANS, len(self.forecasts.path))))
+        return draw_fans(self.forecasts, self.table, few, None if output is None else Path(output))
+
+    def to_frame(self, level: Sequence[float] = (80, 95)) -> pd.DataFrame:
+        """One row per series and time: the mean as NSDE, and the ends of central intervals as NSDE-lo-80, NSDE-hi-80, ….
+
+        With several columns in the table, the column `feature` says which.
+        """
+        import pandas as pd
+
+        wrong = [each for each in level if not 0 < each < 100]
+        check(not wrong, f"`level` must be in percent, between 0 and 100. Got {wrong}. For 80 % write 80.")
+        samples = self.forecasts.samples.flatten(3).movedim(1, 0)
+        ends = [p for each in level for p in ((100 - each) / 200, (100 + each) / 200)]
+        values = [samples.double().mean(0), *quantiles_of(samples, ends)]
+        names = ["NSDE", *(f"NSDE-{end}-{each:g}" for each in level for end in ("lo", "hi"))]
+        num, steps, size = values[0].shape
+        table, path = self.table, self.forecasts.path.tolist()
+        stamps = table.time.stamps(self.forecasts.times.numpy())
+        columns: dict[str, Any] = {"unique_id": np.repeat([table.ids[k] for k in path], steps * size)}
+        columns["ds"] = np.repeat(stamps.ravel(), size)
+        if size > 1:
+            columns["feature"] = np.tile(np.array(table.columns), num * steps)
+        return pd.DataFrame(columns | {name: v.flatten().numpy() for name, v in zip(names, values)})
+
 
 @door
 def forecast_table(
     model: AnyModel,
-    table: Table | str | os.PathLike[str],
+    table: Any,
     *,
-    future: str | os.PathLike[str] | None = None,
+    future: Any = None,
     horizon: Positive | None = None,
     num_times: Count = 50,
     num_paths: Count = 200,
@@ -169,9 +257,10 @@ def forecast_table(
 
     Args:
         model: a folder, or what was loaded from one.
-        table: a file, read as the table of the training was, or what `TableModel.read` made of one.
+        table: a file or a frame, read as the table of the training was, or what `TableModel.read` made of one.
         future: a table of the context after the last observations, as `read_plan` takes it; else the last context is held.
-        horizon: time ahead; None: 20 training steps, or to the end of `future` where that is later.
+        horizon: time ahead; None: 20 training steps, or to the end of `future` where that is later. Models of `fit_series`
+            count it in steps, and forecast each of these.
         quantiles: probabilities of the quantiles in the rows.
         output: a .csv file to write the rows to.
     """
@@ -179,13 +268,10 @@ def forecast_table(
         raise ValueError(f"`output` must end in .csv. Got {output}.")
     trained = TableModel.load(model)
     table = trained.read(table)
-    plan = None if future is None else read_plan(future, table)
-    if horizon is None:
-        ahead = [stamps[-1] - end for (stamps, _), end in zip(plan or [], table.data.ends.tolist())]
-        horizon = max([DEFAULT_STEPS * trained.model.scale.step, *ahead])
     options: dict[str, Any] = {"num_times": num_times, "num_paths": num_paths, "seed": seed}
-    made = futures(trained.model, table.data, horizon=horizon, plan=plan, **options)
-    found = TableForecast(made, table, float(horizon), tuple(quantiles))
+    made = trained.futures(table, horizon=horizon, future=future, **options)
+    ahead = float(made.lead.max()) if horizon is None else float(horizon)
+    found = TableForecast(made, table, ahead, tuple(quantiles))
     if output is not None:
         found.write(output)
     return found
@@ -209,7 +295,7 @@ class TableScores:
 @door
 def evaluate_table(
     model: AnyModel,
-    table: Table | str | os.PathLike[str],
+    table: Any,
     *,
     horizon: Positive | None = None,
     num_times: Count = 20,
@@ -228,11 +314,9 @@ def evaluate_table(
     """
     trained = TableModel.load(model)
     table = trained.read(table)
-    data, own = table.data, trained.model
-    told = {"horizon": horizon, "origins_per_path": origins_per_path}
-    options = usual_scoring(own, data) | {name: value for name, value in told.items() if value is not None}
-    made = forecasts(own, data, num_times=num_times, num_paths=num_paths, seed=seed, **options)
-    values = {"nll": negative_log_likelihood(own, data)} | score_forecasts(made, data, seed=seed)
+    options = {"num_times": num_times, "num_paths": num_paths, "seed": seed}
+    made = trained.scored(table, horizon=horizon, origins_per_path=origins_per_path, **options)
+    values = {"nll": trained.nll(table)} | score_forecasts(made, table.data, seed=seed)
     caution = "" if trained.series is None else _caution(table, trained.series)
     if output is None:
         return TableScores(values, made, caution)
@@ -334,6 +418,7 @@ def sample_state(
     """
     _check(output, num_times)
     trained = TableModel.load(model)
+    trained.check_state()
     own, series = trained.model, trained.series
     slots, shape, size = own.config.history, own.scale.shape, own.scale.context_size
     if len(start_context) != size:
@@ -358,7 +443,7 @@ def sample_state(
 @door
 def sample_table(
     model: AnyModel,
-    table: Table | str | os.PathLike[str],
+    table: Any,
     *,
     stop: Positive,
     num_times: Count = 101,
@@ -372,9 +457,8 @@ def sample_table(
     _check(output, num_times)
     trained = TableModel.load(model)
     table, own = trained.read(table), trained.model
-    made = futures(
-        own,
-        table.data,
+    made = trained.futures(
+        table,
         horizon=stop,
         num_times=num_times - 1,
         num_paths=num_paths,

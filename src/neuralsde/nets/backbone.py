@@ -36,6 +36,8 @@ class Backbone(nn.Module):
 
     takes_target: ClassVar[bool] = False
     """Whether a state that is being generated is one more slot to it, the newest, not a part of the condition."""
+    solves: ClassVar[bool] = False
+    """Whether a part of it is found by least squares, before training."""
     outward: nn.Linear
 
     def __init__(self, config: Any, form: Form) -> None:
@@ -44,6 +46,9 @@ class Backbone(nn.Module):
 
     def measure(self, slots: Float[Tensor, "B H *S"], noise: Float[Tensor, "..."]) -> None:
         """Set units of its own from the data; `noise` is what training adds to its inputs."""
+
+    def solve(self, state: Float[Tensor, "B H *S"], condition: Condition, target: Float[Tensor, "B *S"]) -> None:
+        """Find that part, for what it is to give at some states."""
 
     def read_out(self, features: Tensor, arrange: Callable[[Tensor], Tensor]) -> Tensor:
         """What `outward` makes of features, arranged as (B, *S) or (B, F, *S); the `readers` do not train them."""

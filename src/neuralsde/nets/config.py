@@ -62,6 +62,22 @@ class HistoryConfig(MLPConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepsConfig(MLPConfig):
+    """A linear map of the steps between slots, and a perceptron beside it: trends and momentum, wherever the level is."""
+
+    builds: ClassVar[str] = "neuralsde.nets.steps:StepsNet"
+
+    width: Width = 64
+    """Features of the perceptron's hidden layers."""
+    depth: Depth = 2
+    """Its residual blocks."""
+    linear: bool = False
+    """The linear map alone: for few data."""
+    level: bool = False
+    """Give it the newest slot too: paths that find back to a level. Without, they are the same wherever they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EncodedConfig(MLPConfig):
     """A perceptron that encodes the context of a path once, and a smaller one that moves the state along it."""
 

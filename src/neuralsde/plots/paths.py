@@ -139,7 +139,7 @@ def fan_chart(fans: Sequence[Fan], names: Sequence[str], *, num_paths: int = 4, 
 
     One row per feature, one column per forecast.
     """
-    figure, axes = _figure(len(names), len(fans), 4.6, 2.5, sharex="col", sharey="row")
+    figure, axes = _figure(len(names), len(fans), 4.6, 2.5, sharex="col", sharey="none")
     for j, fan in enumerate(fans):
         times = np.concatenate([fan.past_times[-1:], fan.times])
         start = np.broadcast_to(fan.past[-1], (len(fan.samples), 1, fan.past.shape[1]))
@@ -156,6 +156,8 @@ def fan_chart(fans: Sequence[Fan], names: Sequence[str], *, num_paths: int = 4, 
                 axes[k, j].set_ylabel(names[k])
         axes[0, j].set_title(fan.title, fontsize=10)
         axes[-1, j].set_xlabel(time_label)
+        if fan.times.dtype.kind == "M":
+            axes[-1, j].tick_params(axis="x", labelrotation=30)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     return figure

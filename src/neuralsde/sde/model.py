@@ -46,7 +46,7 @@ from neuralsde.models.config import Drawing
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
-from neuralsde.nets.backbone import Form, backbone_of
+from neuralsde.nets.backbone import Backbone, Form, backbone_of
 from neuralsde.sde.config import Full, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.findings import findings
@@ -119,7 +119,17 @@ class NeuralSDE(SequenceModel):
         self.sizes.measure(self.scale, pairs)
         if self.measurement is not None:
             self.measurement.measure(self.sizes.typical, float(gaps.min()))
+        flow = dict(self.nets.items()).get("flow")
+        if isinstance(flow, Backbone) and flow.solves:
+            self._solve(flow, data.spread(len(pairs.dt)))
         return pairs
+
+    def _solve(self, flow: Backbone, pairs: Transition) -> None:
+        """Let the flow find by least squares what it can, from whole states."""
+        gap = self._gap(pairs, self._fields())
+        if pairs.mask is not None:
+            gap = gap.rows(pairs.mask.flatten(1).all(1).nonzero()[:, 0])
+        flow.solve(gap.state, gap.conditions(0.0), gap.step / gap.dt / self.sizes.rate)
 
     def _check_interpolation(self, pairs: Transition) -> None:
         """Slots of an interpolated state hold part of the step that is to be learned; only smooth paths bear that."""

@@ -104,7 +104,7 @@ def fit_data(
         cpu: stay on the CPU though there is an accelerator.
         fixed: fields of `NeuralSDEConfig`, and `lag`, that are not to be chosen, e.g. `history=2`.
     """
-    seconds = _seconds(budget)
+    seconds = seconds_of(budget)
     _check_fixed(fixed)
     with open_run(run_dir, resume=resume) as run:
         folder = None if run is None else run.path
@@ -150,7 +150,8 @@ def _check_fixed(fixed: Mapping[str, Any]) -> None:
     check(not wrong, f"`fit` has no setting {', '.join(wrong)}. It takes {', '.join(sorted(known))}.")
 
 
-def _seconds(budget: str | float) -> float:
+def seconds_of(budget: str | float) -> float:
+    """A budget in seconds."""
     if isinstance(budget, (int, float)):
         seconds = float(budget)
     else:

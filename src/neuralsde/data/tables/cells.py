@@ -52,8 +52,10 @@ class Cells:
     layout: str = ""  # how the file was read, in words, where this was found out
 
 
-def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, decimal: str | None = None) -> Cells:
-    """Read a CSV file (.csv, .tsv, .txt, also .gz) or a parquet file."""
+def read_cells(path: Any, *, separator: str | None = None, decimal: str | None = None) -> Cells:
+    """Read a CSV file (.csv, .tsv, .txt, also .gz) or a parquet file; frames, pandas Series and arrays are taken as they are."""
+    if not isinstance(path, (str, os.PathLike)):
+        return frame_cells(path)
     try:
         file = Path(path)
         there = file.is_file()
@@ -70,6 +72,43 @@ def read_cells(path: str | os.PathLike[str], *, separator: str | None = None, de
     if file.suffix not in (".parquet", ".pq"):
         raise ValueError(f"A table must end in .csv, .tsv, .txt (also .gz) or .parquet. Got {file.name}. Convert it.")
     return _read_parquet(file)
+
+
+def frame_cells(data: Any) -> Cells:
+    """The cells of a frame, a pandas Series, or an array (n,) or (n, d); an index with a name, or of dates, is a column."""
+    need("A table", "pandas")
+    import pandas as pd
+
+    frame = data
+    if isinstance(data, pd.Series):
+        frame = data.rename("y").to_frame()
+    elif not isinstance(data, pd.DataFrame):
+        try:
+            values = np.asarray(data, dtype=np.float64)
+        except (TypeError, ValueError):
+            kind = type(data).__name__
+            raise ValueError(f"A table must be a file, a frame, a pandas Series or an array. Got {kind}.") from None
+        if values.ndim not in (1, 2) or not values.size:
+            raise ValueError(f"An array must have shape (n,) or (n, d). Got {values.shape}.")
+        names = ["y"] if values.ndim == 1 else [f"y{k}" for k in range(values.shape[1])]
+        frame = pd.DataFrame(values.reshape(len(values), -1), columns=names)
+    index = frame.index
+    if isinstance(index, pd.PeriodIndex):
+        frame = frame.set_axis(index.to_timestamp())
+    if isinstance(frame.index, pd.DatetimeIndex) and frame.index.name is None:
+        frame = frame.rename_axis("ds")
+    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    frame = (frame.reset_index(level=named) if named else frame).reset_index(drop=True)
+    names = [str(name) for name in frame.columns]
+    twice, uses = Counter(names).most_common(1)[0] if names else ("", 2)
+    if uses > 1:
+        raise ValueError(f"The frame has two columns {twice!r}. Rename one." if names else "The frame has no columns.")
+    _check_width(Path("The frame"), len(names))
+    columns = {}
+    for name, (_, column) in zip(names, frame.items()):
+        text = pd.api.types.is_string_dtype(column) or isinstance(column.dtype, pd.CategoricalDtype)
+        columns[name] = column.astype(object) if text else column
+    return Cells("frame", columns, np.arange(1, len(frame) + 1))
 
 
 def _read_parquet(file: Path) -> Cells:

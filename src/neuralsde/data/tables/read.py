@@ -6,7 +6,6 @@ finite number count as missing. Rows of one path and one time are joined: the fi
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -33,6 +32,12 @@ from neuralsde.data.trajectories import Trajectories
 
 CLOSE, ONE_TIME = 1e-6, 1e-9
 """Shares of the median gap: nearer times are refused, and still nearer ones are one time."""
+
+
+SENTINELS = (-99.0, -999.0, -9999.0, -99999.0, 99999.0, 9999.0, 999.0)
+"""Numbers that are written for missing ones."""
+EXACT = 2.0**53  # up to which whole numbers are exact
+FEW = 10  # other numbers from which on one is told to be such
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class Layout:
     date_format: str | None = None
     separator: str | None = None
     decimal: str | None = None
+    na_values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +119,7 @@ class Table:
 
 @door
 def read_table(
-    path: str | os.PathLike[str],
+    path: Any,
     *,
     id: str | None = None,
     time: str | None = None,
@@ -123,33 +129,37 @@ def read_table(
     date_format: str | None = None,
     separator: str | None = None,
     decimal: str | None = None,
+    na_values: Sequence[str] = (),
 ) -> Table:
     """Read a table in long form, one row per observation.
 
     Args:
-        path: CSV (.csv, .tsv, .txt, also .gz) or parquet.
-        id: column that names the path of a row; absent, all rows are one path.
-        time: column of stamps (numbers, dates, durations, ISO text); absent, rows are 1 apart, in the order of the file.
+        path: CSV (.csv, .tsv, .txt, also .gz) or parquet; or a frame, a pandas Series or an array.
+        id: column that names the path of a row; absent, `unique_id` where there is one, else all rows are one path.
+        time: column of stamps (numbers, dates, durations, ISO text); absent, `ds` where there is one, else rows are 1 apart, in
+            the order of the file.
         columns: the features; absent, all columns of numbers that have no other use.
         context: columns of exogenous numbers.
         time_unit: of dates and durations: us, ms, s, min, h or d. Numbers stay as they are.
         date_format: of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M".
         separator: of a CSV, if it is not to be found out.
         decimal: sign in the numbers of a CSV, "." or ",", if it is not to be found out.
+        na_values: cells that mean that there is no value, e.g. "-999".
     """
     if isinstance(columns, str) or isinstance(context, str):
         raise ValueError(f"`columns` and `context` are lists of names. Got {columns=}, {context=}.")
     from_dict(_Uses, {"id": id, "time": time, "columns": columns, "context": context})  # of the right kinds
     told = {"time_unit": time_unit, "date_format": date_format, "separator": separator, "decimal": decimal}
-    layout = from_dict(Layout, told)
+    layout = from_dict(Layout, {**told, "na_values": [str(v) for v in na_values]})
     if time_unit not in SECONDS:
         raise ValueError(f"`time_unit` must be one of {', '.join(SECONDS)}. Got {time_unit!r}.")
     if decimal not in (None, ".", ","):
         raise ValueError(f'`decimal` must be "." or ",". Got {decimal!r}. Leave it out to have it found.')
     cells = read_cells(path, separator=separator, decimal=decimal)
+    id, time, columns = _conventional(cells, id, time, columns, context)
     roles = [name for name in (id, time) if name is not None]
     check_names(cells, [*roles, *(columns or ()), *context])
-    rows = _Rows(cells)
+    rows = _Rows(cells, layout.na_values)
     names = rows.names(id)
     stamps, axis = rows.stamps(time, time_unit, date_format)
     chosen, unused = rows.choose(columns, [*roles, *context])
@@ -191,6 +201,20 @@ def read_table(
     return Table(data, report, tuple(ids), id, axis, tuple(chosen), tuple(context), layout)
 
 
+def _conventional(
+    cells: Cells, id: str | None, time: str | None, columns: Sequence[str] | None, context: Sequence[str]
+) -> tuple[str | None, str | None, Sequence[str] | None]:
+    """The columns `unique_id`, `ds` and `y`, where they are there and nothing else was said."""
+    free = {name for name in cells.columns if name not in {*(columns or ()), *context}}
+    if time is None and "ds" in free:
+        time = "ds"
+        if id is None and "unique_id" in free:
+            id = "unique_id"
+        if columns is None and "y" in free:
+            columns = ["y"]
+    return id, time, columns
+
+
 def _numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
     """The different names in the order of their appearance, and the place of each name among them."""
     import pandas as pd
@@ -224,8 +248,8 @@ def _paths(
 class _Rows:
     """The rows of a file on their way to paths: which are left, why others are not, and what was changed."""
 
-    def __init__(self, cells: Cells) -> None:
-        self.cells = cells
+    def __init__(self, cells: Cells, na_values: Sequence[str] = ()) -> None:
+        self.cells, self.na_values = cells, na_values
         self.left = np.ones(len(cells.line), bool)
         self.dropped: dict[str, Dropped] = {}
         self.notes = [cells.layout] if cells.layout else []
@@ -266,6 +290,7 @@ class _Rows:
         """The time of each row, in `unit` where it was a date or a duration."""
         if column is None:
             self.notes.append("no time column was named: rows are taken in their order, 1 apart")
+            self._offer_dates()
             return None, TimeAxis(None, "order")
         cells = self.cells.columns[column]
         missing = is_missing(cells)
@@ -273,8 +298,9 @@ class _Rows:
         wrong = unread(stamps) & ~missing
         if wrong.sum() > 0.5 * (~missing).sum() or missing.all():
             got = "nothing" if missing.all() else self.example(column, wrong)
+            read_as = "ISO dates" if date_format is None else f"dates written as `date_format={date_format!r}`"
             raise ValueError(
-                f"The column {column!r} must hold times: numbers or ISO dates. Got {got}. Name another column, or say how its "
+                f"The column {column!r} must hold times: numbers or {read_as}. Got {got}. Name another column, or say how its "
                 'dates are written, e.g. `date_format="%d/%m/%Y %H:%M"`.'
             )
         self.drop(missing, f"no {column}")
@@ -291,6 +317,18 @@ class _Rows:
         first = f"{np.nanmin(stamps.astype('datetime64[us]'))}Z".replace(".000000Z", "Z") if kind == "dates" else None
         axis = TimeAxis(column, kind, None if kind == "numbers" else unit, first, zoned)
         return axis.count(stamps), axis
+
+    def _offer_dates(self) -> None:
+        """Name a column that looks like dates."""
+        for name, cells in self.cells.columns.items():
+            few = cells[~is_missing(cells)].iloc[:100]
+            if len(few) and few.dtype.kind not in "fiub":
+                stamps = parse_stamps(few)
+                if stamps.dtype.kind == "M" and unread(stamps).mean() < 0.1:
+                    self.notes.append(
+                        f"{name} holds dates, e.g. {show_cell(few.iloc[0])}: give `time={name!r}` to use it"
+                    )
+                    return
 
     def _note_zones(self, column: str, rows: np.ndarray) -> bool:
         """Whether stamps were converted to UTC."""
@@ -328,7 +366,14 @@ class _Rows:
 
     def _read(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         if column not in self._numbers:
-            self._numbers[column] = as_numbers(self.cells.columns[column])
+            values, text = as_numbers(self.cells.columns[column])
+            if self.na_values:
+                cells = self.cells.columns[column].map(str).to_numpy(dtype=object)
+                nothing = np.isin(cells, list(self.na_values))
+                plain = [float(v) for v in self.na_values if _is_number(v)]
+                nothing |= np.isin(values, plain)
+                values, text = np.where(nothing, np.nan, values), text & ~nothing
+            self._numbers[column] = values, text
         return self._numbers[column]
 
     def numbers(self, column: str) -> np.ndarray:
@@ -346,14 +391,35 @@ class _Rows:
         if empty.any():
             first = self.cells.line[int(np.argmax(empty))]
             self.notes.append(f"{column}: {empty.sum()} empty cell(s), the first in line {first}: missing")
+        self._note_sentinels(column, values)
         endless = np.isinf(values)
         if endless.any():
             self.notes.append(f"{column}: {endless.sum()} infinite value(s), {self.example(column, endless)}: missing")
             values = np.where(endless, np.nan, values)
+        whole = np.isfinite(values) & (np.abs(values) > EXACT)
+        if whole.any() and self.cells.columns[column][whole].map(lambda c: str(c).lstrip("+-").isdigit()).all():
+            raise ValueError(
+                f"The column {column!r} holds whole numbers beyond 2^53, which lose digits: {self.example(column, whole)}. "
+                "If it is an id or a stamp, name it as such; else leave it out, or divide it."
+            )
         if (np.abs(values) > LARGEST).any():
             where = self.example(column, np.abs(values) > LARGEST)
             raise ValueError(f"The column {column!r} must be at most {LARGEST:g} in size. Got {where}. Rescale it.")
         return values
+
+    def _note_sentinels(self, column: str, values: np.ndarray) -> None:
+        """Ask about a number that stands for a missing one: -999 and the like, far from all others."""
+        for mark in SENTINELS:
+            same = values == mark
+            others = values[np.isfinite(values) & ~same]
+            if not same.any() or len(others) < FEW:
+                continue
+            low, high = others.min(), others.max()
+            if mark < low - (high - low) or mark > high + (high - low):
+                self.notes.append(
+                    f"{column}: {same.sum()} cell(s) are {mark:g}, far from all others: give `na_values=[{f'{mark:g}'!r}]` if that "
+                    "means missing"
+                )
 
     def note_order(self, path: np.ndarray, stamps: np.ndarray) -> None:
         """Count rows that stand after a later time of their path."""
@@ -418,3 +484,10 @@ class _Rows:
             unused=unused,
             notes=tuple(self.notes),
         )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False

@@ -34,6 +34,8 @@ class Series:
     """Between the columns of a CSV, where it was told."""
     decimal: Literal[".", ","] | None = None
     """Decimal sign in a CSV, where it was told."""
+    na_values: tuple[str, ...] = ()
+    """Cells without a value, where they were told."""
     time_kind: Literal["order", "numbers", "dates", "durations"]
     """What the stamps were."""
     time_origin: str | None = None

@@ -46,3 +46,15 @@ class TimeAxis:
         assert self.unit is not None
         since = stamps if self.origin is None else stamps - np.datetime64(self.origin.removesuffix("Z"), "us")
         return since / np.timedelta64(round(1e6 * SECONDS[self.unit]), "us")
+
+    def stamps(self, times: np.ndarray) -> np.ndarray:
+        """Times as dates; others as they are."""
+        if self.kind != "dates":
+            return times
+        assert self.origin is not None and self.unit is not None
+        ticks = np.round(1e6 * SECONDS[self.unit] * times).astype("m8[us]")
+        return np.datetime64(self.origin.removesuffix("Z"), "us") + ticks
+
+    def times(self, stamps: np.ndarray) -> np.ndarray:
+        """The inverse of `stamps`."""
+        return np.asarray(self.count(stamps) if self.kind == "dates" else stamps, dtype=float)

@@ -1,0 +1,245 @@
+"""Which kind of model forecasts some series best: tried on their last part, from many origins, as it would have been then.
+
+Each kind is trained on what came before the first origin. At each origin level, season and scale are found from the past
+alone. The score is the CRPS in units of the mean step of each series. The last origins take no part in the choice: they say
+how good it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from neuralsde.core.records import RunError
+from neuralsde.forecast.decomposition import STRONG, Decomposition, strength
+from neuralsde.forecast.panel import Kind, Panel, draw, learn, with_noise
+from neuralsde.metrics.forecast import crps
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.training.config import TrainConfig
+
+TESTED = 0.3  # share of a series, at its end, in which origins lie
+WINDOWS = 3  # horizons that this part has at least, where the series is long enough
+MOST_ORIGINS, MOST_WINDOWS = 120, 12  # in all, and of one series
+MOST_SERIES = 120  # on which kinds are tried
+FEWEST = 16  # rows before the first origin
+NUM_PATHS = 100
+JUDGED = 1 / 3  # share of the origins, the last, that take no part in the choice
+ERRORS, LEAST_GAIN = 1.0, 0.005  # standard errors, and share, by which a change must be better
+NOISES = (0.8, 0.9, 1.1, 1.25, 1.5)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kind and its score."""
+
+    name: str
+    kind: Kind
+    scores: np.ndarray  # per origin
+    noise: float = 1.0
+
+    @property
+    def mean(self) -> float:
+        return float(self.scores.mean())
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Where forecasts start: a series, and how many of its rows are known."""
+
+    series: list[int]
+    rows: list[int]
+    judge: np.ndarray  # which take no part in the choice
+    turn: np.ndarray  # the first, second, … of its series: those of one turn are of about one time
+    cut: list[int]  # rows of each series that are trained on
+
+    @classmethod
+    def of(cls, panel: Panel, horizon: int) -> Origins:
+        """Spread over the end of some of the series, evenly."""
+        chosen = np.unique(np.linspace(0, len(panel) - 1, min(len(panel), MOST_SERIES)).astype(int))
+        most = max(2, min(MOST_WINDOWS, MOST_ORIGINS // len(chosen)))
+        series, rows, judge, turn = [], [], [], []
+        cut = [len(s) for s in panel.steps]
+        for k, steps in enumerate(panel.steps):
+            length = len(steps)
+            first = max(length - max(int(TESTED * length), WINDOWS * horizon), min(FEWEST, length // 2))
+            last = length - horizon
+            if last < first:  # too short to be tried: it is learned from up to its last horizon
+                cut[k] = max(last, 0) if last >= FEWEST // 2 else 0
+                continue
+            cut[k] = first
+            if k not in chosen:
+                continue
+            places = np.unique(np.linspace(first, last, min(most, last - first + 1)).astype(int))
+            late = max(1, round(JUDGED * len(places))) if len(places) > 1 else 0
+            for j, place in enumerate(places.tolist()):
+                series.append(k)
+                rows.append(place)
+                judge.append(j >= len(places) - late)
+                turn.append(j)
+        return cls(series, rows, np.array(judge, dtype=bool), np.array(turn, dtype=int), cut)
+
+    def past(self, panel: Panel, which: np.ndarray) -> Panel:
+        """What is known at some of the origins."""
+        places = np.flatnonzero(which)
+        return panel.cut([self.series[i] for i in places], [self.rows[i] for i in places])
+
+    def covariates(self, panel: Panel, which: np.ndarray, horizon: int, known: Sequence[int]) -> np.ndarray | None:
+        """Those that follow (B, horizon, c): as they came where they are known ahead, else as at the origin."""
+        if panel.context is None:
+            return None
+        out = []
+        for i in np.flatnonzero(which):
+            own, row = panel.context[self.series[i]], self.rows[i]
+            ahead = np.repeat(own[row - 1 : row], horizon, axis=0)
+            ahead[:, list(known)] = own[row : row + horizon][:, list(known)]
+            out.append(ahead)
+        return np.stack(out)
+
+    def truth(self, panel: Panel, which: np.ndarray, horizon: int) -> np.ndarray:
+        """What followed (B, horizon, d)."""
+        return np.stack([panel.values[self.series[i]][self.rows[i] :][:horizon] for i in np.flatnonzero(which)])
+
+
+@dataclass
+class Backtest:
+    """Trials of kinds on the end of some series."""
+
+    panel: Panel
+    horizon: int
+    train: TrainConfig
+    known: tuple[int, ...] = ()
+    """Places of the covariates that are known ahead."""
+    tick: Callable[[str], object] = lambda text: None
+    trials: list[Trial] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.origins = Origins.of(self.panel, self.horizon)
+        self.learned = self.panel.until(self.origins.cut)
+        self.choosing = ~self.origins.judge if self.origins.judge.any() else np.ones(len(self.origins.series), bool)
+        self.units = np.stack([_unit(v[:n]) for v, n in zip(self.panel.values, self.origins.cut)])
+
+    @property
+    def able(self) -> bool:
+        """Whether there is anything to try."""
+        return bool(self.choosing.any()) and len(self.learned) > 0
+
+    def score(self, samples: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """CRPS of each origin in units of the series' steps; NaN where nothing was observed."""
+        truth = self.origins.truth(self.panel, which, self.horizon)
+        seen = np.isfinite(truth)
+        units = self.units[[self.origins.series[i] for i in np.flatnonzero(which)]]
+        each = crps(torch.tensor(samples).movedim(1, 0), torch.tensor(np.where(seen, truth, 0.0))).numpy()
+        each = np.where(seen, each / units[:, None], np.nan)
+        with np.errstate(all="ignore"):
+            return np.nan_to_num(np.nanmean(each.reshape(len(each), -1), axis=1), nan=0.0, posinf=1e9)
+
+    def trained(self, kind: Kind) -> NeuralSDE:
+        """A model of the kind, of what was known."""
+        return learn(kind, self.learned, self.train)
+
+    def drawn(
+        self, model: NeuralSDE, kind: Kind, which: np.ndarray, noise: float = 1.0, num: int = NUM_PATHS
+    ) -> np.ndarray:
+        """Forecasts from some of the origins."""
+        past, how = self.origins.past(self.panel, which), with_noise(model, noise)
+        ahead = self.origins.covariates(self.panel, which, self.horizon, self.known)
+        return draw(model, kind.off, past, self.horizon, ahead_context=ahead, num_paths=num, sampler=how)
+
+    def tried(self, name: str, kind: Kind) -> tuple[Trial, NeuralSDE] | None:
+        """A kind, trained and scored; None where it cannot be."""
+        try:
+            model = self.trained(kind)
+        except (ValueError, RunError):
+            return None
+        trial = Trial(name, kind, self.score(self.drawn(model, kind, self.choosing), self.choosing))
+        self.trials.append(trial)
+        self.tick(f"{name}: {trial.mean:.3f}")
+        return trial, model
+
+    def _better(self, one: np.ndarray, other: np.ndarray) -> bool:
+        """Clearly so: over origins, and over times, since series of one time go together."""
+        saved, turn = other - one, self.origins.turn[self.choosing]
+        times = np.array([saved[turn == k].mean() for k in np.unique(turn)])
+        error = max(_error(saved), _error(times))
+        return bool(saved.mean() > max(ERRORS * error, LEAST_GAIN * other.mean()))
+
+    def run(self, first: Kind, moves: Sequence[tuple[str, Callable[[Kind], Kind | None]]]) -> Trial:
+        """From the default to the best: one change after the other, each kept where it is clearly better."""
+        begun = self.tried("default", first)
+        if begun is None:
+            raise ValueError("The series are too short or too much is missing to learn from them.")
+        best, model = begun
+        for name, change in moves:
+            kind = change(best.kind)
+            if kind is None or kind == best.kind:
+                continue
+            found = self.tried(name, kind)
+            if found is not None and self._better(found[0].scores, best.scores):
+                best, model = found
+        for noise in NOISES:
+            scores = self.score(self.drawn(model, best.kind, self.choosing, noise), self.choosing)
+            if self._better(scores, best.scores):
+                best = Trial(best.name, best.kind, scores, noise)
+        self.model = model
+        return best
+
+
+def _error(saved: np.ndarray) -> float:
+    return float(saved.std(ddof=1) / np.sqrt(len(saved))) if len(saved) > 1 else 0.0
+
+
+def _unit(values: np.ndarray) -> np.ndarray:
+    """The mean size of a step of each column."""
+    steps = np.abs(np.diff(values, axis=0))
+    with np.errstate(all="ignore"):
+        found = np.array([np.nanmean(c) if np.isfinite(c).any() else np.nan for c in steps.T])
+    level = np.array([np.nanmean(np.abs(c)) if np.isfinite(c).any() else 1.0 for c in values.T])
+    return np.where(np.isfinite(found) & (found > 0), found, np.maximum(1e-3 * level, 1e-12))
+
+
+def seasons_in(panel: Panel, candidates: Sequence[float], *, log: bool) -> tuple[float, ...]:
+    """Those of some periods that most of the series show."""
+    found: list[float] = []
+    places = np.unique(np.linspace(0, len(panel) - 1, min(len(panel), 50)).astype(int))
+    for period in sorted(candidates):
+        each = []
+        for k in places:
+            y = np.log(panel.values[k]) if log else panel.values[k]
+            cut = slice(-int(max(20 * period, 500)), None)
+            each += [strength(period, tuple(found), panel.steps[k][cut], column[cut]) for column in y.T]
+        if np.median(each) > STRONG:
+            found.append(period)
+    return tuple(found)
+
+
+def first_kind(panel: Panel, seasons: tuple[float, ...], log: bool) -> Kind:
+    """What is tried first: walks, linear, with the seasons that were found."""
+    length = float(np.median([len(s) for s in panel.steps]))
+    return Kind(off=Decomposition(log=log, seasons=seasons), history=int(min(8, max(1, length // 6))))
+
+
+def usual_moves(panel: Panel, seasons: tuple[float, ...]) -> list[tuple[str, Callable[[Kind], Kind | None]]]:
+    """Changes in the order in which they are tried."""
+    length = float(np.median([len(s) for s in panel.steps]))
+    positive = all(bool((v[np.isfinite(v)] > 0).all()) for v in panel.values)
+    period = min(seasons, default=0.0)
+    longer = int(min(max(period + 1, 16), length // 6, 48))
+
+    def off(kind: Kind, **changes: object) -> Kind:
+        return replace(kind, off=replace(kind.off, **changes))  # type: ignore[arg-type]
+
+    return [
+        ("columns apart", lambda k: replace(k, apart=True) if panel.size > 1 else None),
+        ("level", lambda k: off(k, level=True)),
+        ("no season", lambda k: off(k, seasons=()) if seasons else None),
+        ("logarithm" if positive else "", lambda k: off(k, log=not k.off.log) if positive else None),
+        ("shorter history", lambda k: replace(k, history=2)),
+        ("longer history", lambda k: replace(k, history=longer) if longer > k.history else None),
+        ("curved, narrow", lambda k: replace(k, width=16)),
+        ("curved, wide", lambda k: replace(k, width=64)),
+        ("phases", lambda k: off(replace(k, width=k.width or 16), phases=True) if k.off.seasons else None),
+        ("tails", lambda k: replace(k, tails=True)),
+    ]

@@ -1,0 +1,182 @@
+"""Series as level, seasons and a rest: what is learned is the rest, and what is drawn of it becomes the series again.
+
+    φ(y) = level + season(t) + scale · x
+
+φ is the logarithm or nothing. The season is a sum of sines and cosines of each period, fitted together with a smooth trend by
+weighted least squares, recent steps first, and shrunk by what chance alone would explain. All of it is found anew from the
+past of the series that is forecast: series of other sizes, and new ones, go through the same model, and nothing of the future
+is in it. The trend stays in x, whose drift learns it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+MOST_WAVES = 10  # sines and cosines of a season
+SMOOTHER = 1.5  # trends are slower than this many of the longest season
+MOST_BENDS = 12  # of the trend
+HALF_LIFE, LEAST_LIFE = 4.0, 100.0  # after how many of the longest season, and at least steps, a step counts half
+REMEMBERED = 6  # half lives after which it counts nothing
+OFTEN = 2.0  # how often a season must have been seen
+STRONG = 0.05  # share of the variance around the trend from which on a season is tried
+FEW = 4  # steps that tell the scale of a series
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decomposition:
+    """What is taken off a series before it is learned."""
+
+    log: bool = False
+    """Levels and seasons multiply."""
+    seasons: tuple[float, ...] = ()
+    """Periods in steps."""
+    phases: bool = False
+    """The model sees the phase of each season too, as context."""
+    level: bool = False
+    """Series find back to their mean, from which states are counted; without, they are walks, in units of their steps."""
+
+    def contexts(self, steps: np.ndarray) -> np.ndarray | None:
+        """The phases of the seasons at some steps (..., C)."""
+        if not (self.phases and self.seasons):
+            return None
+        turns = [2 * np.pi * np.asarray(steps, dtype=float)[..., None] / period for period in self.seasons]
+        return np.concatenate([wave(turn) for turn in turns for wave in (np.sin, np.cos)], axis=-1)
+
+    def parts(self, steps: np.ndarray, values: np.ndarray, usual: np.ndarray | None = None) -> Parts:
+        """Level, season and scale of a series (n, d) observed at some steps; NaN is missing. `usual`: the scale of others."""
+        y = self._to(values)
+        keep = slice(max(0, len(steps) - self._memory), None)
+        steps, y = steps[keep], y[keep]
+        weights = 0.5 ** ((steps[-1] - steps) / self._half_life)
+        waves = Waves.of(self.seasons, len(steps))
+        found = [waves.fit(steps, y[:, k], weights) for k in range(y.shape[1])]
+        rest = y - waves.at(steps) @ np.stack(found, axis=1) if waves.num else y
+        level = np.array([np.nanmean(c) if np.isfinite(c).any() else 0.0 for c in rest.T])
+        scale = np.array([self._scale(steps, c) for c in rest.T])
+        fallback = np.ones_like(scale) if usual is None else usual
+        scale = np.where(np.isfinite(scale) & (scale > 1e-9 * np.maximum(np.abs(level), 1e-30)), scale, fallback)
+        return Parts(self, waves, np.stack(found, axis=1), level, scale)
+
+    def _scale(self, steps: np.ndarray, rest: np.ndarray) -> float:
+        seen = np.isfinite(rest)
+        rest, steps = rest[seen], steps[seen]
+        if len(rest) <= FEW:
+            return np.nan
+        if self.level:
+            return float(np.std(rest))
+        return float(np.sqrt(np.mean(np.diff(rest) ** 2 / np.maximum(np.diff(steps), 1.0))))
+
+    def _to(self, values: np.ndarray) -> np.ndarray:
+        return np.log(values) if self.log else values
+
+    @property
+    def _half_life(self) -> float:
+        return max(HALF_LIFE * max(self.seasons, default=0.0), LEAST_LIFE)
+
+    @property
+    def _memory(self) -> int:
+        return int(REMEMBERED * self._half_life)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Those of one series."""
+
+    kind: Decomposition
+    waves: Waves
+    season: np.ndarray  # coefficients (P, d)
+    level: np.ndarray  # (d,)
+    scale: np.ndarray  # (d,)
+
+    def _offset(self, steps: np.ndarray) -> np.ndarray:
+        return self.level + self.waves.at(steps) @ self.season
+
+    def rest(self, steps: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """x (n, d) of a series."""
+        return (self.kind._to(values) - self._offset(steps)) / self.scale
+
+    def whole(self, steps: np.ndarray, rest: np.ndarray) -> np.ndarray:
+        """The series of x (..., n, d): the inverse."""
+        y = rest * self.scale + self._offset(steps)
+        return np.exp(np.minimum(y, 700.0)) if self.kind.log else y
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Sines and cosines of the seasons: each frequency once."""
+
+    turns: tuple[float, ...]  # per step
+
+    @classmethod
+    def of(cls, seasons: tuple[float, ...], num: int) -> Waves:
+        """Of seasons that `num` steps have shown often enough."""
+        turns: list[float] = []
+        for period in sorted(seasons):
+            if num < OFTEN * period:
+                continue
+            for k in range(1, MOST_WAVES + 1):
+                turn = k / period
+                if turn <= 0.5 + 1e-9 and all(abs(turn - other) > 0.25 / num for other in turns):
+                    turns.append(turn)
+        return cls(tuple(turns))
+
+    @property
+    def num(self) -> int:
+        return len(self.at(np.zeros(1))[0])
+
+    def at(self, steps: np.ndarray) -> np.ndarray:
+        """(n, P)"""
+        turns = np.array(self.turns)
+        angle = 2 * np.pi * np.asarray(steps, dtype=float)[:, None] * turns
+        half = np.abs(turns - 0.5) < 1e-9  # its sine is 0 at whole steps
+        return np.concatenate([np.cos(angle), np.sin(angle)[:, ~half]], axis=1)
+
+    def fit(self, steps: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Coefficients (P,) for one column, beside a smooth trend; shrunk as James and Stein do."""
+        seen = np.isfinite(y)
+        num = self.num
+        if not num or seen.sum() < 2 * num + 4:
+            return np.zeros(num)
+        steps, y, weights = steps[seen], y[seen], weights[seen]
+        waves, trend = self.at(steps), self._trend(steps)
+        root = np.sqrt(weights)[:, None]
+        both = np.concatenate([trend, waves], axis=1)
+        found, *_ = np.linalg.lstsq(both * root, y * root[:, 0], rcond=1e-8)
+        season = found[trend.shape[1] :]
+        alone, *_ = np.linalg.lstsq(trend * root, y * root[:, 0], rcond=1e-8)
+        left = (root[:, 0] ** 2 * (y - both @ found) ** 2).sum()
+        gained = (root[:, 0] ** 2 * (y - trend @ alone) ** 2).sum() - left
+        free = max(weights.sum() ** 2 / (weights**2).sum() - both.shape[1], 1.0)
+        noise = left / weights.sum() * (1 + both.shape[1] / free)
+        by_chance = num * noise * weights.sum() / max(free + both.shape[1], 1.0)
+        return season * max(0.0, 1.0 - by_chance / max(gained, 1e-300))
+
+    def _trend(self, steps: np.ndarray) -> np.ndarray:
+        """Slow waves of the length of the series: it need not come back to where it began."""
+        length = float(steps[-1] - steps[0] + 1)
+        place = (steps - steps[0] + 0.5) / length
+        bends = int(min(MOST_BENDS, 2 * length * min(self.turns) / SMOOTHER))
+        slow = [np.cos(np.pi * k * place) for k in range(1, bends + 1)]
+        return np.stack([np.ones_like(place), place - 0.5, *slow], axis=1)
+
+
+def strength(period: float, others: tuple[float, ...], steps: np.ndarray, y: np.ndarray) -> float:
+    """The share of the variance around trend and other seasons that a season explains, beyond chance."""
+    seen = np.isfinite(y)
+    if seen.sum() < OFTEN * period + 2 or np.ptp(y[seen]) == 0:
+        return 0.0
+    weights = np.ones(len(steps))
+    rest = y
+    if others:
+        more = Waves.of(others, len(steps))
+        rest = y - more.at(steps) @ more.fit(steps, y, weights)
+    waves = Waves.of((period,), len(steps))
+    if not waves.num:
+        return 0.0
+    season = waves.at(steps) @ waves.fit(steps, rest, weights)
+    trend = waves._trend(steps[seen])
+    around = (rest - season)[seen]
+    around = around - trend @ np.linalg.lstsq(trend, around, rcond=1e-8)[0]
+    return float(np.var(season[seen]) / max(np.var(season[seen]) + np.var(around), 1e-300))

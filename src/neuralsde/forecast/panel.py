@@ -1,0 +1,233 @@
+"""Series on one calendar, and a model of what a decomposition leaves of them: learned, and drawn from their ends."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from neuralsde.data.tables.frequency import Frequency
+from neuralsde.data.tables.read import Table
+from neuralsde.data.trajectories import Trajectories
+from neuralsde.forecast.decomposition import Decomposition
+from neuralsde.models.build import build
+from neuralsde.nets.config import StepsConfig
+from neuralsde.sde.config import Covariance, Diagonal, Euler, Full, LowRank, Mixture, NeuralSDEConfig, Sampler
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.training.config import RunOptions, TrainConfig
+from neuralsde.training.fit import fit
+
+MOST_FULL = 16  # columns whose noise is correlated without a restriction
+MOST_NUMBERS = 2**24  # numbers that are drawn at once
+WIDE = 64  # of a net that is deeper too
+BOX = None  # walks have no range that they must stay in
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Series (n, d) at whole steps of one calendar, one after the other; NaN is missing."""
+
+    steps: list[np.ndarray]
+    values: list[np.ndarray]
+    context: list[np.ndarray] | None = None
+    """Covariates (n, c); where a row is missing, those before."""
+
+    @classmethod
+    def of(cls, table: Table, frequency: Frequency) -> Panel:
+        """The series of a table, with a row for every step."""
+        data = table.data.to("cpu")
+        lengths = data.lengths.tolist()
+        states = data.states.flatten(1).double()
+        if data.observed is not None:
+            states = states.where(data.observed.flatten(1), torch.nan)
+        context = None if data.context is None else data.context.double().split(lengths)
+        steps, values, others = [], [], []
+        for k, (times, own) in enumerate(zip(data.times.split(lengths), states.split(lengths))):
+            place = np.round(frequency.steps(table.time.stamps(times.numpy()))).astype(int)
+            every = np.arange(place[0], place[-1] + 1)
+            full = np.full((len(every), own.shape[1]), np.nan)
+            full[place - place[0]] = own.numpy()
+            steps.append(every)
+            values.append(full)
+            if context is not None:
+                last = np.searchsorted(place, every, side="right") - 1
+                others.append(context[k].numpy()[last])
+        return cls(steps, values, others if context is not None else None)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def size(self) -> int:
+        return self.values[0].shape[1]
+
+    def cut(self, places: Sequence[int], ends: Sequence[int]) -> Panel:
+        """The first rows of some of the series."""
+        both = list(zip(places, ends))
+        context = None if self.context is None else [self.context[k][:n] for k, n in both]
+        return Panel([self.steps[k][:n] for k, n in both], [self.values[k][:n] for k, n in both], context)
+
+    def apart(self) -> Panel:
+        """Each column as a series of its own."""
+        context = None if self.context is None else [c for c in self.context for _ in range(self.size)]
+        return Panel(
+            [s for s in self.steps for _ in range(self.size)],
+            [v[:, [k]] for v in self.values for k in range(self.size)],
+            context,
+        )
+
+    def until(self, ends: Sequence[int]) -> Panel:
+        """Of each series the first so many rows; those of which less than two are left go."""
+        kept = [k for k, end in enumerate(ends) if end >= 2]
+        return self.cut(kept, [ends[k] for k in kept])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What is learned of series."""
+
+    off: Decomposition
+    """What is taken off before."""
+    history: int = 8
+    """Slots."""
+    width: int = 0
+    """Of the hidden layers; 0: the drift is linear."""
+    tails: bool = False
+    """Steps that are not Gaussian."""
+    apart: bool = False
+    """Each column is a series of its own: one model for all, which draws them independently."""
+
+    @property
+    def net(self) -> StepsConfig:
+        """Few data are learned by narrow nets, or by none."""
+        wide = {} if not self.width else {"width": self.width, "depth": 1 if self.width < WIDE else 2}
+        return StepsConfig(linear=not self.width, level=self.off.level, **wide)
+
+    @property
+    def rate(self) -> float:
+        """At which it learns."""
+        return 1e-3 if self.width else 3e-3
+
+    def config(self, size: int) -> NeuralSDEConfig:
+        """Settings of the model, for series of `size` columns."""
+        noise: Covariance = Diagonal()
+        if size > 1 and not self.tails:
+            noise = Full() if size <= MOST_FULL else LowRank(rank=4)
+        return NeuralSDEConfig(
+            net=self.net,
+            history=self.history,
+            pad_history=True,
+            noise=0.0,
+            denoiser=None,
+            law=Mixture(components=4) if self.tails else Euler(),
+            covariance=noise,
+            sampler=Sampler(box=BOX),
+        )
+
+
+def learn(kind: Kind, panel: Panel, train: TrainConfig, **more: Any) -> NeuralSDE:
+    """A model of the rest of the series."""
+    panel = panel.apart() if kind.apart else panel
+    data = rest_of(kind.off, panel)
+    config = kind.config(panel.size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pairs = data.transitions(history=config.history, pad=True)
+        model = build(config, pairs, seed=train.seed)
+        more.setdefault("options", RunOptions(progress=False))
+        fit(model, pairs, config=replace(train, lr=kind.rate), **more)
+    assert isinstance(model, NeuralSDE)
+    return model
+
+
+def usual_scale(off: Decomposition, panel: Panel) -> np.ndarray:
+    """The median of the scales of the series: for those that are too short to have one."""
+    scales = [off.parts(s, v, np.full(v.shape[1], np.nan)).scale for s, v in zip(panel.steps[:200], panel.values[:200])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = np.nanmedian(np.stack(scales), axis=0)
+    return np.where(np.isfinite(found) & (found > 0), found, 1.0)
+
+
+def rest_of(off: Decomposition, panel: Panel) -> Trajectories:
+    """What is left of the series, as paths; their time is in steps."""
+    usual = usual_scale(off, panel)
+    rests = [off.parts(s, v, usual).rest(s, v) for s, v in zip(panel.steps, panel.values)]
+    context = [_joined(off, s, None if panel.context is None else panel.context[k]) for k, s in enumerate(panel.steps)]
+    times = [s.astype(float) for s in panel.steps]
+    return Trajectories.from_arrays(rests, times, context=None if context[0] is None else context, missing=True)
+
+
+def _joined(off: Decomposition, steps: np.ndarray, context: np.ndarray | None) -> np.ndarray | None:
+    """Covariates and the phases of the seasons (..., C)."""
+    parts = [part for part in (context, off.contexts(steps)) if part is not None]
+    return np.concatenate(parts, axis=-1) if parts else None
+
+
+def draw(
+    model: NeuralSDE,
+    off: Decomposition,
+    past: Panel,
+    horizon: int,
+    *,
+    ahead_context: np.ndarray | None = None,
+    num_paths: int,
+    sampler: Sampler | None = None,
+    seed: int = 0,
+) -> np.ndarray:
+    """Futures (B, N, horizon, d) of the series, from their last steps; covariates are `ahead_context` (B, horizon, c), or held."""
+    size = past.size
+    if model.scale.shape == (1,) and size > 1:  # columns apart
+        past = past.apart()
+        ahead_context = None if ahead_context is None else ahead_context.repeat(size, 0)
+    history, usual = model.config.history, usual_scale(off, past)
+    parts = [off.parts(s, v, usual) for s, v in zip(past.steps, past.values)]
+    slots = np.stack([_slots(p.rest(s, v), history) for p, s, v in zip(parts, past.steps, past.values)])
+    ahead = np.stack([s[-1] + np.arange(horizon + 1) for s in past.steps])
+    held = None
+    if past.context is not None:
+        now = np.stack([c[-1] for c in past.context])[:, None]
+        held = np.concatenate([now, now.repeat(horizon, 1) if ahead_context is None else ahead_context], axis=1)
+    context = _joined(off, ahead, held)
+    starts = np.array([s[0] for s in past.steps])
+    rng = torch.Generator().manual_seed(seed)
+    most = max(1, MOST_NUMBERS // max(1, num_paths * (horizon + 1) * past.size))
+    out = []
+    for rows in np.array_split(np.arange(len(past)), -(-len(past) // most)):
+        made = model.draw(
+            torch.tensor(slots[rows], dtype=torch.float32),
+            torch.tensor((ahead - starts[:, None])[rows], dtype=torch.float64),
+            context=None if context is None else torch.tensor(context[rows], dtype=torch.float32),
+            num_paths=num_paths,
+            sampler=sampler or model.forecast_sampler,
+            rng=rng,
+        )
+        rests = made.paths[:, :, 1:].double().cpu().numpy()
+        out += [parts[b].whole(ahead[b, 1:], rest) for b, rest in zip(rows, rests)]
+    drawn = np.stack(out)
+    if drawn.shape[3] < size:
+        drawn = np.moveaxis(drawn[..., 0].reshape(-1, size, *drawn.shape[1:3]), 1, -1)
+    return drawn
+
+
+def _slots(rest: np.ndarray, num: int) -> np.ndarray:
+    """The last `num` rows: what is missing is as before, and before the beginning as at it."""
+    rest = rest[-(num + 64) :].copy()
+    for column in rest.T:
+        seen = np.flatnonzero(np.isfinite(column))
+        if not len(seen):
+            column[:] = 0.0
+            continue
+        last = np.maximum.accumulate(np.where(np.isfinite(column), np.arange(len(column)), seen[0]))
+        column[:] = column[last]
+    short = max(0, num - len(rest))
+    return np.concatenate([np.repeat(rest[:1], short, axis=0), rest[-num:]])
+
+
+def with_noise(model: NeuralSDE, share: float) -> Sampler:
+    """The model's sampler with more or less noise."""
+    return replace(model.sampler, diffusion=share)

@@ -1,0 +1,471 @@
+"""Series that are observed at even times: from a table to forecasts with dates.
+
+`fit_series` finds the frequency, the seasons and the kind of model by a backtest, trains it on everything and says what it
+chose. What it returns reads other tables of the kind and forecasts them on their own calendar.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time as clock
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from neuralsde.core.doors import Count, Seed, door
+from neuralsde.core.files import read_document, read_text, replacing, write_json
+from neuralsde.core.records import check, from_dict, to_dict
+from neuralsde.data.tables.frequency import Frequency, find_frequency
+from neuralsde.data.tables.plans import read_plan
+from neuralsde.data.tables.read import Table, read_table
+from neuralsde.data.tables.series import FILE, Series
+from neuralsde.forecast.backtest import Backtest, Trial, first_kind, seasons_in, usual_moves
+from neuralsde.forecast.decomposition import OFTEN, Decomposition
+from neuralsde.forecast.futures import Forecasts
+from neuralsde.forecast.panel import Kind, Panel, draw, learn, with_noise
+from neuralsde.forecast.seasonal import Standing, standings
+from neuralsde.forecast.tables import TableForecast, TableModel, series_record
+from neuralsde.models.build import load
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.selection.fit import on_ladder, seconds_of
+from neuralsde.training.config import RunOptions, TrainConfig
+from neuralsde.training.run_folder import open_run, provenance, write_results
+
+RECORD = "forecast.json"
+SHARE = 0.7  # of the budget for trials
+TRIALS = 10.0  # as many, in the time of one of the default
+TIMED = 20  # steps that are timed
+STEPS = (200, 1_500)  # of a trial, at least and at most
+LONGER = 2  # steps of the last training, in those of a trial
+SHORTEST = 8  # observations of the longest series
+MOST_SEEN = 4  # the horizon is at most the length of the longest series divided by this
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesRecord:
+    """What belongs to a model of series beside its weights."""
+
+    frequency: Frequency
+    off: Decomposition
+    horizon: int
+    known_ahead: tuple[str, ...] = ()
+    """Covariates that are known ahead."""
+
+
+@dataclass(frozen=True)
+class SeriesModel(TableModel):
+    """A model of series at even times."""
+
+    record: SeriesRecord = None  # type: ignore[assignment]
+    table: Table | None = None
+    """What it was fitted on, where that was in this process."""
+    report: SeriesReport | None = None
+
+    @classmethod
+    def open(cls, folder: Path) -> SeriesModel | None:
+        """The model in a run or model folder; None where there is another kind."""
+        for place in (folder / "model", folder):
+            values = read_document(place, RECORD)
+            if values is not None:
+                try:
+                    record = from_dict(SeriesRecord, values)
+                except ValueError as error:
+                    raise ValueError(f"{place / RECORD} cannot be used: {error} Fit again.") from None
+                return cls(load(folder), Series.load(folder), folder, record=record)
+        return None
+
+    def panel(self, table: Table) -> Panel:
+        """The series of a table, on the calendar of the training."""
+        lengths = table.data.lengths.tolist()
+        stamps = [table.time.stamps(t.numpy()) for t in table.data.times.cpu().split(lengths)]
+        own = self.record.frequency
+        steps = np.concatenate([own.steps(s) for s in stamps])
+        check(
+            float((np.abs(steps - np.round(steps)) > 0.25).mean()) <= 0.05,
+            f"The model was trained on one observation each {own.words}. Got other stamps in {table.report.file}.",
+        )
+        return Panel.of(table, own)
+
+    @door
+    def forecast(
+        self,
+        horizon: Count | None = None,
+        *,
+        table: Any = None,
+        future: Any = None,
+        num_paths: Count = 500,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        seed: Seed = 0,
+    ) -> TableForecast:
+        """Futures of each series after its last observation, at the dates at which it would go on.
+
+        Args:
+            horizon: steps ahead; None: as in the backtest.
+            table: another table than that of the training, or a longer one: a file or a frame.
+            future: a table of the covariates that are known ahead, one row per step.
+            num_paths: samples of each series.
+            quantiles: probabilities of the quantiles in the rows.
+        """
+        own = self.table if table is None else self.read(table)
+        if own is None:
+            raise ValueError("A model that was loaded has no table. Give `table`, a file or a frame.")
+        made = self.futures(own, horizon=horizon, future=future, num_paths=num_paths, seed=seed)
+        return TableForecast(made, own, float(made.times.shape[1]), tuple(quantiles))
+
+    def futures(
+        self,
+        table: Table,
+        *,
+        horizon: float | None = None,
+        num_times: int = 0,
+        num_paths: int = 500,
+        sampler: Any = None,
+        seed: int = 0,
+        future: Any = None,
+    ) -> Forecasts:
+        """Futures in raw units, at the dates of the calendar, each of them; `horizon` is in steps."""
+        record, panel = self.record, self.panel(table)
+        steps = record.horizon if horizon is None else math.ceil(horizon)
+        ahead = self._planned(table, panel, steps, future)
+        drawn = draw(
+            self.own, record.off, panel, steps, ahead_context=ahead, num_paths=num_paths, sampler=sampler, seed=seed
+        )
+        last = np.stack([s[-1] + np.arange(steps + 1) for s in panel.steps])
+        stamps = record.frequency.stamps(last.ravel()).reshape(last.shape)
+        times = torch.tensor(table.time.times(stamps))
+        samples = torch.tensor(drawn, dtype=torch.float32)
+        unknown = torch.full_like(samples[:, 0], torch.nan)
+        start = torch.tensor(np.stack([_last(v) for v in panel.values]), dtype=torch.float32)
+        ends = table.data.ends.to(times)
+        return Forecasts(
+            path=torch.arange(len(panel)),
+            origin=ends,
+            start=start,
+            times=times[:, 1:],
+            samples=samples,
+            truth=unknown,
+            mask=torch.zeros_like(unknown, dtype=torch.bool),
+        )
+
+    def scored(self, table: Table, *, horizon: float | None, origins_per_path: int | None, **options: Any) -> Forecasts:
+        """Forecasts of the end of each series, from some origins; covariates that are known ahead are as they came."""
+        record, panel = self.record, self.panel(table)
+        steps = record.horizon if horizon is None else math.ceil(horizon)
+        train = TrainConfig(steps=1)
+        known = tuple(table.context.index(name) for name in record.known_ahead)
+        test = Backtest(panel, steps, train, known=known)
+        check(test.able, f"No series leaves room for a horizon of {steps} steps. Use a shorter one, or longer series.")
+        every = np.ones(len(test.origins.series), bool)
+        if origins_per_path is not None:
+            later = np.concatenate([np.arange(n)[::-1] for n in np.bincount(test.origins.series) if n])
+            every = later < origins_per_path
+        past = test.origins.past(panel, every)
+        ahead = test.origins.covariates(panel, every, steps, known)
+        num_paths, seed = options.get("num_paths", 200), options.get("seed", 0)
+        drawn = draw(self.own, record.off, past, steps, ahead_context=ahead, num_paths=num_paths, seed=seed)
+        truth = test.origins.truth(panel, every, steps)
+        at = np.stack([s[-1] + np.arange(steps + 1) for s in past.steps])
+        times = torch.tensor(table.time.times(record.frequency.stamps(at.ravel()).reshape(at.shape)))
+        shape = (-1, *table.data.shape)
+        return Forecasts(
+            path=torch.tensor([test.origins.series[i] for i in np.flatnonzero(every)]),
+            origin=times[:, 0],
+            start=torch.tensor(np.stack([_last(v) for v in past.values]), dtype=torch.float32).reshape(shape),
+            times=times[:, 1:],
+            samples=torch.tensor(drawn, dtype=torch.float32),
+            truth=torch.tensor(np.nan_to_num(truth), dtype=torch.float32),
+            mask=torch.tensor(np.isfinite(truth)),
+        )
+
+    def nll(self, table: Table) -> None:
+        """None: the likelihood is that of the rest, not of the series."""
+
+    def check_state(self) -> None:
+        raise ValueError(
+            "A model of `fit_series` goes on from the past of a series. Got a state alone. Give `data`, a table."
+        )
+
+    @property
+    def takes(self) -> tuple[int, int]:
+        """Features and covariates of its tables."""
+        assert self.series is not None
+        return len(self.series.columns), len(self.series.context)
+
+    @property
+    def own(self) -> NeuralSDE:
+        assert isinstance(self.model, NeuralSDE)
+        return self.model
+
+    def _planned(self, table: Table, panel: Panel, steps: int, future: Any) -> np.ndarray | None:
+        known = self.record.known_ahead
+        if not known:
+            check(future is None, "The model has no covariate that is known ahead. Leave out `future`.")
+            return None
+        check(
+            future is not None,
+            f"{', '.join(known)} must be known ahead. Got no `future`. Give a table of it, one row per step.",
+        )
+        assert panel.context is not None
+        places = [table.context.index(name) for name in known]
+        out = []
+        plans = read_plan(future, table)
+        for (stamps, values), own, before in zip(plans, panel.steps, panel.context):
+            at = np.round(self.record.frequency.steps(table.time.stamps(np.asarray(stamps)))).astype(int)
+            wanted = own[-1] + 1 + np.arange(steps)
+            lacking = np.setdiff1d(wanted, at)
+            if len(lacking):
+                date = self.record.frequency.stamps(lacking[:1])[0]
+                raise ValueError(
+                    f"`future` must have a row for each of the {steps} steps ahead. Got none for {date}. Add it, or ask for a "
+                    "shorter `horizon`."
+                )
+            ahead = np.repeat(before[-1:], steps, axis=0)
+            ahead[:, places] = values[np.searchsorted(at, wanted)][:, places]
+            out.append(ahead)
+        return np.stack(out)
+
+
+def _last(values: np.ndarray) -> np.ndarray:
+    """The last observed value of each column."""
+    return np.array([c[np.isfinite(c)][-1] if np.isfinite(c).any() else np.nan for c in values.T])
+
+
+@dataclass(frozen=True)
+class SeriesReport:
+    """What was found in some series, what was tried, and how good the choice is; `print` it."""
+
+    frequency: str
+    horizon: int
+    num_series: int
+    seasons: tuple[str, ...]
+    tried: tuple[tuple[str, float], ...]
+    choice: str
+    reason: str
+    standings: tuple[Standing, ...]
+    num_judged: int
+    steps: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [f"{self.num_series} series, one observation each {self.frequency}; forecasts of {self.horizon} steps."]
+        lines += [
+            f"Season: {', '.join(self.seasons) or 'none was found'}.",
+            "",
+            "Tried, CRPS in mean steps of a series:",
+            "",
+        ]
+        lines += [f"- {name}: {score:.3f}" for name, score in self.tried]
+        lines += ["", f"Chosen: {self.choice}. {self.reason}", ""]
+        if not self.standings:
+            return "\n".join([*lines, "The series are too short to say how good forecasts are."])
+        lines += [f"On {self.num_judged} later origins, which took no part in the choice:", ""]
+        lines += [f"{'':18}{'CRPS':>10}{'80 % band holds':>18}"]
+        for each in self.standings:
+            lines.append(f"{each.name:18}{each.crps:>10.3f}{100 * each.coverage:>16.0f} %")
+        worse = [s.name for s in self.standings[1:] if s.crps < self.standings[0].crps]
+        lines += ["", f"Better than the model: {', '.join(worse)}. Use it, or give more data." if worse else ""]
+        return "\n".join(lines).rstrip()
+
+
+def describe_kind(kind: Kind, names: dict[float, str], noise: float) -> str:
+    """A kind in words."""
+    off = kind.off
+    words = [f"nonlinear, width {kind.width}" if kind.width else "linear", f"{kind.history} slots"]
+    words += ["of the logarithm"] if off.log else []
+    words += [f"season of a {names.get(p, f'{p:g} steps')} taken off" for p in off.seasons]
+    words += ["which sees the phase"] if off.phases else []
+    words += ["around a mean" if off.level else "a walk, in units of its steps"]
+    words += ["columns apart, drawn independently"] if kind.apart else []
+    words += ["steps with tails"] if kind.tails else []
+    words += [f"noise times {noise:g}"] if noise != 1 else []
+    return ", ".join(words)
+
+
+@door
+def fit_series(
+    table: Any,
+    *,
+    horizon: Count | None = None,
+    season: str | float | Sequence[str | float] = "auto",
+    freq: str | None = None,
+    known_ahead: Sequence[str] = (),
+    budget: str | float = "2 min",
+    seed: Seed = 0,
+    progress: bool = True,
+    output: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    **reading: Any,
+) -> SeriesModel:
+    """Learn to forecast series that are observed at even times.
+
+    Args:
+        table: a file, a frame, a pandas Series, an array, or what `read_table` made of one. Columns `unique_id`, `ds` and `y`
+            are found by their names.
+        horizon: steps ahead for which the model is chosen; None: as is usual for the frequency.
+        season: "auto", "none", or periods: "day", "week", "year", or numbers of steps.
+        freq: the frequency as pandas writes it ("h", "D", "B", "W", "MS", …); None: found in the stamps.
+        known_ahead: those of the columns in `context` whose future is known; the others are held.
+        budget: time for everything, such as "2 min" or seconds.
+        seed: of everything.
+        output: run folder for the model, report.md, results.json, forecast.csv and figures; None writes nothing.
+        resume: go on with the run in `output`.
+        reading: arguments of `read_table`.
+    """
+    seconds = seconds_of(budget)
+    folder = None if output is None else Path(output)
+    if not isinstance(table, Table):
+        table = read_table(table, **reading)
+    else:
+        check(not reading, f"`table` has been read already. Leave out {', '.join(reading)}.")
+    found = frequency_of(table, freq)
+    if found is None:
+        raise ValueError(
+            f"The stamps of {table.report.file} are not evenly spaced. Give `freq`, or use `fit_table`, which takes any stamps."
+        )
+    wrong = [name for name in known_ahead if name not in table.context]
+    check(not wrong, f"`known_ahead` names columns of `context`. Got {', '.join(wrong)}. Put them there too.")
+    panel = Panel.of(table, found)
+    longest = max(len(s) for s in panel.steps)
+    check(longest >= SHORTEST, f"The longest series must have {SHORTEST} steps to be forecast. Got {longest}.")
+    most = max(1, longest // MOST_SEEN)
+    if horizon is not None and horizon > longest // 2:
+        raise ValueError(f"`horizon` must be at most half of the longest series, {longest // 2} steps. Got {horizon}.")
+    ahead = horizon or min(found.horizon, most)
+    names = {steps: name for name, steps in found.periods().items()}
+    seasons, log = _seasons(season, panel, found)
+    with open_run(folder, resume=resume) as run:
+        first = first_kind(panel, seasons, log)
+        moves = usual_moves(panel, seasons)
+        steps = _num_steps(first, panel, seconds, folder if run is not None else None, seed, ahead, resume)
+        train = TrainConfig(steps=steps, batch_size=256, lr=3e-3, ema=0.99, seed=seed)
+        places = tuple(table.context.index(name) for name in known_ahead)
+        with tqdm(total=len(moves) + 2, disable=not progress, desc="fit_series", unit="trial") as bar:
+
+            def tick(text: str) -> None:
+                bar.set_postfix_str(text[:60])
+                bar.update()
+
+            test = Backtest(panel, ahead, train, known=places, tick=tick)
+            best = test.run(first, moves) if test.able else Trial("default", first, np.zeros(1))
+            judged = standings(test, best, seasons) if test.able and test.origins.judge.any() else ()
+            last = replace(train, steps=LONGER * steps, ema=0.995)
+            more = {} if run is None else {"run_dir": run, "resume": resume}
+            model = learn(best.kind, panel, last, options=RunOptions(progress=False), **more)
+            bar.update()
+        model.sampler = with_noise(model, best.noise)
+        record = SeriesRecord(frequency=found, off=best.kind.off, horizon=ahead, known_ahead=tuple(known_ahead))
+        report = SeriesReport(
+            frequency=found.words,
+            horizon=ahead,
+            num_series=len(panel),
+            seasons=tuple(names.get(p, f"{p:g} steps") for p in seasons),
+            tried=tuple((t.name, t.mean) for t in test.trials),
+            choice=describe_kind(best.kind, names, best.noise),
+            reason=_reason(test.trials, best),
+            standings=tuple(judged),
+            num_judged=int(test.origins.judge.sum()),
+            steps=last.steps,
+        )
+        series = series_record(table, None)
+        fitted = SeriesModel(model, series, folder, record=record, table=table, report=report)
+        if folder is not None:
+            _write(fitted, folder, seed)
+    if progress:
+        print(report)
+    return fitted
+
+
+def _reason(trials: Sequence[Trial], best: Trial) -> str:
+    if not trials:
+        return "The series are too short to try more."
+    if best.name == "default" and best.noise == 1:
+        return "No change of the default was clearly better."
+    return f"It scores {best.mean:.3f}, the default {trials[0].mean:.3f}."
+
+
+def frequency_of(table: Table, freq: str | None = None) -> Frequency | None:
+    """The frequency of a table's stamps."""
+    lengths = table.data.lengths.tolist()
+    stamps = [table.time.stamps(t.numpy()) for t in table.data.times.cpu().split(lengths)]
+    return find_frequency(stamps, freq)
+
+
+def _seasons(season: Any, panel: Panel, frequency: Frequency) -> tuple[tuple[float, ...], bool]:
+    """Periods in steps, and whether the logarithm is the default."""
+    seen = [v[np.isfinite(v)] for v in panel.values]
+    log = all(bool((v > 0).all()) for v in seen) and any(v.max() > 3 * v.min() for v in seen if len(v))
+    longest = max(len(s) for s in panel.steps)
+    named = frequency.periods()
+    if season == "none":
+        return (), log
+    if season == "auto":
+        candidates = [p for p in named.values() if OFTEN * p <= longest]
+        return seasons_in(panel, candidates, log=log), log
+    periods = []
+    for each in [season] if isinstance(season, (str, int, float)) else season:
+        if isinstance(each, str):
+            check(
+                each in named,
+                f"`season` must be auto, none, a number of steps or one of {', '.join(named)}. Got {each!r}.",
+            )
+        period = float(named[each] if isinstance(each, str) else each)
+        check(period > 1.99, f"A season must have at least two steps. Got {each}.")
+        check(
+            OFTEN * period <= longest,
+            f"A season of {period:g} steps must be seen twice. Got series of at most {longest} steps. Leave it out.",
+        )
+        periods.append(period)
+    return tuple(sorted(periods)), log
+
+
+def _num_steps(
+    kind: Kind, panel: Panel, seconds: float, folder: Path | None, seed: int, horizon: int, resume: bool
+) -> int:
+    """Steps of a trial: what the budget comes to on this machine, on a ladder; once, and then as recorded."""
+    file = None if folder is None else folder / "search.json"
+    what = {"seed": seed, "budget": seconds, "horizon": horizon}
+    if file is not None and file.exists():
+        known = json.loads(read_text(file))
+        check(resume, f"{folder} already holds a search. Give `resume=True` to go on with it, or another folder.")
+        check(
+            {k: known.get(k) for k in what} == what,
+            f"The search in {folder} had another seed, budget or horizon. Go on as it began, or give another folder.",
+        )
+        return int(known["steps"])
+    few = panel.cut(range(min(len(panel), 20)), [len(s) for s in panel.steps])
+    took = math.inf
+    for num in (TIMED, 2 * TIMED):
+        began = clock.perf_counter()
+        learn(kind, few, TrainConfig(steps=num, batch_size=256))
+        took = min(took, (clock.perf_counter() - began) / num)
+    steps = int(min(max(on_ladder(SHARE * seconds / (TRIALS + LONGER) / took), STEPS[0]), STEPS[1]))
+    if file is not None:
+        write_json(file, {**what, "steps": steps})
+    return steps
+
+
+def _write(fitted: SeriesModel, folder: Path, seed: int) -> None:
+    assert fitted.report is not None and fitted.table is not None and fitted.series is not None
+    beside = {FILE: to_dict(fitted.series), RECORD: to_dict(fitted.record)}
+    fitted.model.save_pretrained(folder / "model", beside=beside)
+    fitted.series.save(folder)
+    write_json(folder / RECORD, to_dict(fitted.record))
+    text = f"# Forecasts of {fitted.table.report.file}\n\n{fitted.table.report}\n\n```\n{fitted.report}\n```\n"
+    if not fitted.record.known_ahead:
+        made = fitted.forecast(seed=seed)
+        made.write(folder / "forecast.csv")
+        if made.plot(folder / "forecast.png"):
+            text += "\n![forecast](forecast.png)\n"
+    with replacing(folder / "report.md") as new:
+        new.write_text(text, encoding="utf-8")
+    record = {"table": fitted.table.report.to_dict(), "series": fitted.report.to_dict(), **provenance()}
+    write_results(folder / "results.json", record)
