@@ -26,9 +26,11 @@ MOST_ORIGINS, MOST_WINDOWS = 120, 12  # in all, and of one series
 MOST_SERIES = 120  # on which kinds are tried
 FEWEST = 16  # rows before the first origin
 NUM_PATHS = 100
+NARROW, WIDE, TAILS, PER_SLOT = 1_000, 4_000, 1_000, 40
+"""Steps in the data from which on narrow and wide nets and tails are tried, and for each slot and column of a longer history."""
 JUDGED = 1 / 3  # share of the origins, the last, that take no part in the choice
 ERRORS, LEAST_GAIN = 1.0, 0.005  # standard errors, and share, by which a change must be better
-NOISES = (0.8, 0.9, 1.1, 1.25, 1.5)
+NOISES = (0.9, 1.1, 1.25, 1.5)
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,8 @@ def usual_moves(panel: Panel, seasons: tuple[float, ...]) -> list[tuple[str, Cal
     positive = all(bool((v[np.isfinite(v)] > 0).all()) for v in panel.values)
     period = min(seasons, default=0.0)
     longer = int(min(max(period + 1, 16), length // 6, 48))
+    num = sum(len(s) for s in panel.steps)
+    enough = num >= PER_SLOT * longer
 
     def off(kind: Kind, **changes: object) -> Kind:
         return replace(kind, off=replace(kind.off, **changes))  # type: ignore[arg-type]
@@ -237,9 +241,12 @@ def usual_moves(panel: Panel, seasons: tuple[float, ...]) -> list[tuple[str, Cal
         ("no season", lambda k: off(k, seasons=()) if seasons else None),
         ("logarithm" if positive else "", lambda k: off(k, log=not k.off.log) if positive else None),
         ("shorter history", lambda k: replace(k, history=2)),
-        ("longer history", lambda k: replace(k, history=longer) if longer > k.history else None),
-        ("curved, narrow", lambda k: replace(k, width=16)),
-        ("curved, wide", lambda k: replace(k, width=64)),
-        ("phases", lambda k: off(replace(k, width=k.width or 16), phases=True) if k.off.seasons else None),
-        ("tails", lambda k: replace(k, tails=True)),
+        ("longer history", lambda k: replace(k, history=longer) if longer > k.history and enough else None),
+        ("curved, narrow", lambda k: replace(k, width=16) if num >= NARROW else None),
+        ("curved, wide", lambda k: replace(k, width=64) if num >= WIDE else None),
+        (
+            "phases",
+            lambda k: off(replace(k, width=k.width or 16), phases=True) if k.off.seasons and num >= NARROW else None,
+        ),
+        ("tails", lambda k: replace(k, tails=True) if num >= TAILS else None),
     ]

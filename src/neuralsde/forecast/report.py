@@ -102,7 +102,8 @@ def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path | N
     for b in chosen:
         origin = float(made.origin[b])
         time = table.time.date(origin)[:19].replace("T", " ") if table.time.kind == "dates" else f"{origin:.4g}"
-        fans.append(_fan(made, table, b, f"{table.ids[int(made.path[b])]}, from {time}"))
+        name = "" if table.id is None else f"{table.ids[int(made.path[b])]}, "
+        fans.append(_fan(made, table, b, f"{name}from {time.removesuffix(' 00:00:00')}"))
     figure = plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label)
     if output is not None:
         figure.savefig(output)

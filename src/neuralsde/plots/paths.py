@@ -139,7 +139,8 @@ def fan_chart(fans: Sequence[Fan], names: Sequence[str], *, num_paths: int = 4, 
 
     One row per feature, one column per forecast.
     """
-    figure, axes = _figure(len(names), len(fans), 4.6, 2.5, sharex="col", sharey="none")
+    width = 4.6 if len(fans) > 1 else 7.5  # the legend is wider than one panel
+    figure, axes = _figure(len(names), len(fans), width, 2.5 if len(names) > 1 else 3.0, sharex="col", sharey="none")
     for j, fan in enumerate(fans):
         times = np.concatenate([fan.past_times[-1:], fan.times])
         start = np.broadcast_to(fan.past[-1], (len(fan.samples), 1, fan.past.shape[1]))
