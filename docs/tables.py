@@ -503,6 +503,32 @@ def walking() -> str:
     return _show([["method", "297 frames from 3", "200 frames from 100"], *body])
 
 
+# Forecasts of public tables
+
+FORECASTERS = ("nsde.fit_series", "AutoETS", "AutoARIMA", "MSTL", "seasonal naive", "DeepAR")
+
+
+def forecasting() -> str:
+    """CRPS and coverage of each method on each table, means over seeds."""
+    rows = _results("forecasting.json")["rows"]
+    methods = [m for m in FORECASTERS if any(row["method"] == m for row in rows)]
+    body = []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        cells, means = [], []
+        for method in methods:
+            own = [row for row in rows if row["set"] == name and row["method"] == method]
+            means.append(sum(r["crps"] for r in own) / len(own) if own else None)
+            cells.append(sum(r["coverage"] for r in own) / len(own) if own else 0.0)
+        least = min(m for m in means if m is not None)
+        shown = []
+        for mean, inside in zip(means, cells):
+            text = "–" if mean is None else f"{mean:.3g}"
+            text = f"**{text}**" if mean is not None and mean <= 1.01 * least else text
+            shown.append(text if mean is None else f"{text} ({100 * inside:.0f} %)")
+        body.append([name, *shown])
+    return _show([["table", *methods], *body])
+
+
 # Speed
 
 
@@ -545,6 +571,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "zoo": zoo,
     "shapes": shapes,
     "walking": walking,
+    "forecasting": forecasting,
     "rivals": rivals,
     "branching": branching,
     "branching-short": branching_short,

@@ -185,6 +185,9 @@ def _off(made: Frequency, stamps: list[np.ndarray]) -> str | None:
     off = np.abs(every - np.round(every)) > NEAR
     if off.mean() > MOST_OFF:
         return f"{np.concatenate(stamps)[off][0]}, which is {every[off][0]:.2f} steps of a {made.words} from the first"
+    gaps = np.concatenate([np.diff(each) for each in whole])
+    if np.median(gaps) > 1.5:
+        return f"stamps that are {np.median(gaps):g} steps of a {made.words} apart"
     twice = [int(np.argmax(np.diff(each) <= 0)) for each in whole if (np.diff(each) <= 0).any()]
     if twice:
         k = next(k for k, each in enumerate(whole) if (np.diff(each) <= 0).any())

@@ -1,0 +1,81 @@
+"""Stamps as whole steps of a calendar: there and back, found in the data, or refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from neuralsde.data.tables.frequency import find_frequency
+
+
+def stamps(freq, num=40, start="2023-01-31 06:00"):
+    return pd.date_range(start, periods=num, freq=freq).to_numpy().astype("M8[us]")
+
+
+@pytest.mark.parametrize(
+    ("freq", "words"),
+    [
+        ("s", "second"),
+        ("15min", "15 minutes"),
+        ("h", "hour"),
+        ("D", "day"),
+        ("W", "week"),
+        ("B", "business day"),
+        ("MS", "month"),
+        ("ME", "month"),
+        ("QS", "quarter"),
+        ("YS", "year"),
+        ("2MS", "2 months"),
+    ],
+)
+def test_a_frequency_is_found_and_goes_on_as_pandas_does(freq, words):
+    known = stamps(freq, 60)
+    found = find_frequency([known[:40]])
+    assert found.words == words
+    np.testing.assert_allclose(found.steps(known), np.arange(60), atol=0.05)
+    np.testing.assert_array_equal(found.stamps(np.arange(60)), known)
+
+
+def test_months_keep_their_day_and_end_with_the_month():
+    day = np.array([f"2023-{m:02d}-30" if m != 2 else "2023-02-28" for m in range(1, 13)], dtype="M8[us]")
+    found = find_frequency([day])
+    np.testing.assert_array_equal(found.stamps(np.arange(12, 14)), np.array(["2024-01-30", "2024-02-29"], "M8[us]"))
+    ends = find_frequency([stamps("ME", 14, "2023-01-31")])
+    assert str(ends.stamps(np.array([25]))[0])[:10] == "2025-02-28"
+
+
+def test_gaps_and_series_that_begin_later_are_on_one_calendar():
+    known = stamps("h", 50)
+    found = find_frequency([known[[0, 1, 2, 7, 8, 20]], known[10:15]])
+    assert found.words == "hour"
+    np.testing.assert_array_equal(found.steps(known[10:15]), np.arange(10, 15))
+
+
+def test_numbers_have_a_frequency_too():
+    found = find_frequency([3.0 + 0.5 * np.arange(9)])
+    np.testing.assert_allclose(found.steps(np.array([3.0, 5.0])), [0, 4])
+    np.testing.assert_allclose(found.stamps(np.array([9])), [7.5])
+
+
+def test_uneven_stamps_have_none(np_rng):
+    assert find_frequency([np.cumsum(np_rng.exponential(size=50))]) is None
+
+
+def test_a_frequency_that_the_stamps_contradict_is_refused():
+    with pytest.raises(ValueError, match=r"`freq='D'` is not that of the stamps. Got 2023-01-31T09"):
+        find_frequency([stamps("h", 30)], "D")
+    with pytest.raises(ValueError, match="two observations within one month"):
+        find_frequency([stamps("W", 30)], "MS")
+    with pytest.raises(ValueError, match=r"stamps that are 31 steps of a day apart"):
+        find_frequency([stamps("ME", 30)], "D")
+    with pytest.raises(ValueError, match=r"such as 'h', '15min'.* Got 'fortnight'"):
+        find_frequency([stamps("h", 30)], "fortnight")
+    with pytest.raises(ValueError, match="Got 'h' for stamps that are numbers"):
+        find_frequency([np.arange(9.0)], "h")
+
+
+def test_seasons_of_the_calendar_are_in_steps():
+    assert find_frequency([stamps("h")]).periods() == pytest.approx({"day": 24, "week": 168, "year": 8766})
+    assert find_frequency([stamps("MS")]).periods() == pytest.approx({"year": 12})
+    assert find_frequency([stamps("W")]).periods() == pytest.approx({"year": 365.25 / 7})
+    assert find_frequency([stamps("B")]).periods() == {"week": 5, "year": 261}
+    assert find_frequency([stamps("YS", 12)]).periods() == {}

@@ -1,0 +1,238 @@
+"""`fit_series`: from a table to forecasts with dates, and what it refuses."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import call
+
+import neuralsde as nsde
+from neuralsde.forecast.backtest import Backtest, Origins
+from neuralsde.forecast.decomposition import Decomposition
+from neuralsde.forecast.panel import Kind, Panel, draw, learn
+from neuralsde.training.config import TrainConfig
+
+QUICK = {"budget": 1, "progress": False}
+
+
+def monthly(np_rng, levels=(500.0, 140_000.0), num=96):
+    t, frames = np.arange(num), []
+    for k, level in enumerate(levels):
+        shape = 0.004 * t + 0.1 * np.sin(2 * np.pi * t / 12) + 0.01 * np_rng.standard_normal(num).cumsum()
+        frames.append(
+            pd.DataFrame(
+                {
+                    "unique_id": f"s{k}",
+                    "ds": pd.date_range("2010-01-31", periods=num, freq="ME"),
+                    "y": level * np.exp(shape),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return monthly(np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def fitted(frame, tmp_path_factory):
+    return nsde.fit_series(frame, horizon=6, output=tmp_path_factory.mktemp("run") / "sales", **QUICK)
+
+
+def test_a_frame_is_fitted_and_forecast_in_three_lines(fitted, frame):
+    made = fitted.forecast(6)
+    table = made.to_frame()
+    assert list(table.columns) == ["unique_id", "ds", "NSDE", "NSDE-lo-80", "NSDE-hi-80", "NSDE-lo-95", "NSDE-hi-95"]
+    assert list(table["ds"][:3].astype(str)) == ["2018-01-31", "2018-02-28", "2018-03-31"]
+    for name, own in table.groupby("unique_id"):  # levels of 500 and 140,000 are both learned
+        last = frame[frame["unique_id"] == name]["y"].iloc[-12:]
+        assert own["NSDE"].between(0.8 * last.min(), 1.25 * last.max()).all()
+    assert (table["NSDE-lo-95"] <= table["NSDE-lo-80"]).all() and (table["NSDE-hi-80"] <= table["NSDE-hi-95"]).all()
+    assert made.plot().axes
+
+
+def test_what_was_found_is_said(fitted):
+    report = fitted.report
+    assert report.frequency == "month" and report.seasons == ("year",) and report.horizon == 6
+    assert [s.name for s in report.standings[:4]] == ["model", "naive", "seasonal naive", "climatology"]
+    assert report.standings[0].crps < report.standings[1].crps
+    assert "which took no part in the choice" in str(report)
+
+
+def test_the_folder_holds_it_all_and_forecasts_the_same(fitted, frame):
+    names = {p.name for p in fitted.folder.iterdir()}
+    assert {
+        "model",
+        "series.json",
+        "forecast.json",
+        "report.md",
+        "results.json",
+        "forecast.csv",
+        "forecast.png",
+    } <= names
+    again = nsde.TableModel.load(fitted.folder)
+    one, other = (m.forecast(6, table=frame, num_paths=50).to_frame() for m in (fitted, again))
+    pd.testing.assert_frame_equal(one, other)
+    assert json.loads((fitted.folder / "results.json").read_text())["series"]["frequency"] == "month"
+    with pytest.raises(ValueError, match="Got a state alone"):
+        nsde.sample_state(fitted.folder, [1.0], stop=1.0)
+
+
+def test_a_longer_table_is_forecast_from_its_own_end(fitted, frame):
+    more = frame.copy()
+    more["ds"] = more["ds"] + pd.offsets.MonthEnd(5)
+    made = fitted.forecast(2, table=more, num_paths=50).to_frame()
+    assert str(made["ds"][0])[:10] == "2018-06-30"
+
+
+def test_scores_of_a_table_come_from_its_end(fitted, frame):
+    scores = nsde.evaluate_table(fitted, frame, num_paths=50)
+    assert scores.values["num_series"] == 2 and 0.5 < scores.values["coverage"]["0.8"]["mean"] <= 1
+    assert scores.values["references"]["random_walk"]["skill"]["mean"] > 0
+
+
+def test_the_command_line_does_the_same(frame, tmp_path, capsys):
+    file = tmp_path / "sales.csv"
+    frame.to_csv(file, index=False)
+    call(
+        "fit",
+        file,
+        "--budget",
+        "1 s",
+        "--horizon",
+        "4",
+        "--season",
+        "none",
+        "--output",
+        tmp_path / "run",
+        "--no-progress",
+    )
+    text = (tmp_path / "run" / "report.md").read_text()
+    assert "one observation each month; forecasts of 4 steps" in text and "![forecast](forecast.png)" in text
+    call("forecast", tmp_path / "run", "--data", file, "--horizon", "3", "--output", tmp_path / "f.csv")
+    rows = pd.read_csv(tmp_path / "f.csv")
+    assert len(rows) == 6 and rows["time"][0].startswith("2018-01-31")
+
+
+def test_series_and_arrays_are_tables(np_rng):
+    y = 10 + np.sin(np.arange(120) / 4) + 0.1 * np_rng.standard_normal(120)
+    days = pd.Series(y, index=pd.date_range("2024-01-01", periods=120, freq="D"))
+    made = nsde.fit_series(days, horizon=3, season="none", **QUICK).forecast(2)
+    assert str(made.to_frame()["ds"][0])[:10] == "2024-04-30"
+    plain = nsde.read_table(y)
+    assert plain.columns == ("y",) and plain.time.kind == "order"
+    assert nsde.read_table(np.stack([y, y], 1)).columns == ("y0", "y1")
+
+
+def test_covariates_that_are_known_ahead_are_used_and_scored(np_rng):
+    promo = (np_rng.random(200) < 0.3).astype(float)
+    y = 0.2 * np_rng.standard_normal(200)
+    y[1:] += 5 * promo[:-1]  # what is known at a step moves the next
+    frame = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=200, freq="D"), "y": y, "promo": promo})
+    known = frame.iloc[:190]
+    fitted = nsde.fit_series(known, context=["promo"], known_ahead=["promo"], horizon=5, season="none", **QUICK)
+    made = fitted.forecast(5, future=frame.iloc[190:], num_paths=400).to_frame()
+    wanted = 5 * promo[190:194]
+    assert np.abs(made["NSDE"].to_numpy()[1:] - wanted).max() < 1.5
+    with pytest.raises(ValueError, match=r"promo must be known ahead. Got no `future`"):
+        fitted.forecast(5)
+    with pytest.raises(ValueError, match=r"a row for each of the 12 steps ahead. Got none for 2024-07-19"):
+        fitted.forecast(12, future=frame.iloc[190:])
+
+
+def test_a_model_sees_nothing_of_the_future(np_rng):
+    t = np.arange(120)
+    y = (0.1 * t + np_rng.standard_normal(120).cumsum())[:, None]
+    panel = Panel([t], [y])
+    kind = Kind(off=Decomposition(seasons=(12.0,)))
+    model = learn(kind, panel.until([80]), TrainConfig(steps=5, batch_size=32))
+    other = y.copy()
+    other[100:] += 50
+    one, two = (draw(model, kind.off, Panel([t], [v]).until([100]), 6, num_paths=10) for v in (y, other))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_origins_leave_the_last_ones_out_of_the_choice():
+    panel = Panel([np.arange(n) for n in (100, 60, 5)], [np.zeros((n, 1)) for n in (100, 60, 5)])
+    origins = Origins.of(panel, 6)
+    assert set(origins.series) == {0, 1} and origins.judge.any() and not origins.judge.all()
+    for series, row in zip(origins.series, origins.rows):
+        assert origins.cut[series] <= row <= len(panel.steps[series]) - 6
+
+
+def test_columns_apart_are_drawn_as_columns_of_their_own(np_rng):
+    y = np_rng.standard_normal((80, 3)).cumsum(0) * [1.0, 10.0, 100.0]
+    panel = Panel([np.arange(80)], [y])
+    kind = Kind(off=Decomposition(), apart=True)
+    model = learn(kind, panel, TrainConfig(steps=5, batch_size=32))
+    drawn = draw(model, kind.off, panel, 4, num_paths=300)
+    assert drawn.shape == (1, 300, 4, 3)
+    spread = drawn[0, :, 0].std(0)
+    np.testing.assert_allclose(spread / spread[0], [1, 10, 100], rtol=0.5)
+    np.testing.assert_allclose(drawn[0, :, 0].mean(0), y[-1], atol=4 * spread.max())
+
+
+def test_the_score_is_the_crps_in_steps(np_rng):
+    import scoringrules
+
+    y = np_rng.standard_normal((90, 1)).cumsum(0)
+    test = Backtest(Panel([np.arange(90)], [y]), 5, TrainConfig(steps=1))
+    which = test.choosing
+    samples = np_rng.standard_normal((int(which.sum()), 40, 5, 1))
+    truth = test.origins.truth(test.panel, which, 5)
+    wanted = scoringrules.crps_ensemble(truth, samples, m_axis=1, estimator="fair")[..., 0].mean(1) / test.units[0]
+    np.testing.assert_allclose(test.score(samples, which), wanted, rtol=1e-6)
+
+
+# What is refused, and what is asked about
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({}, {"season": 60}, r"A season of 60 steps must be seen twice. Got series of at most 96 steps"),
+        ({}, {"season": "moon"}, r"`season` must be auto, none, a number of steps or one of year. Got 'moon'"),
+        ({}, {"horizon": 90}, r"`horizon` must be at most half of the longest series, 48 steps. Got 90"),
+        ({}, {"freq": "D"}, r"`freq='D'` is not that of the stamps. Got stamps that are 31"),
+        ({}, {"known_ahead": ["promo"]}, r"`known_ahead` names columns of `context`. Got promo"),
+        ({}, {"budget": "soon"}, r"`budget` must be such as '2 min'"),
+        ({"ds": "uneven"}, {}, r"not evenly spaced. Give `freq`, or use `fit_table`"),
+    ],
+)
+def test_what_cannot_be_is_refused(frame, np_rng, change, options, message):
+    own = frame[frame["unique_id"] == "s0"].copy()
+    if change:
+        own["ds"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(np_rng.exponential(size=len(own)).cumsum(), unit="D")
+    with pytest.raises(ValueError, match=message):
+        nsde.fit_series(own, **{**QUICK, **options})
+
+
+def test_series_of_one_point_are_left_out_with_a_word(frame):
+    one = pd.DataFrame({"unique_id": ["lone"], "ds": [pd.Timestamp("2015-01-31")], "y": [1.0]})
+    table = nsde.read_table(pd.concat([frame, one]))
+    assert table.ids == ("s0", "s1") and "1 path(s) too short: lone" in str(table.report)
+
+
+def test_habits_of_files(tmp_path):
+    file = tmp_path / "messy.csv"
+    rows = [f"2024-01-{k:02d},{20 + k % 5 if k != 9 else -999}" for k in range(1, 29)]
+    file.write_text("\n".join(["day,temp", *rows]))
+    said = str(nsde.read_table(file).report)
+    assert "temp: 1 cell(s) are -999, far from all others: give `na_values=['-999']` if that means missing" in said
+    assert "day holds dates, e.g. '2024-01-01': give `time='day'` to use it" in said
+    table = nsde.read_table(file, time="day", na_values=["-999"])
+    assert float(table.data.states.min()) >= 20 and "far from all" not in str(table.report)
+    with pytest.raises(ValueError, match=r"numbers or dates written as `date_format='%d/%m/%Y'`. Got '2024-01-01'"):
+        nsde.read_table(file, time="day", date_format="%d/%m/%Y")
+
+
+def test_whole_numbers_that_lose_digits_and_columns_of_one_name_are_refused():
+    with pytest.raises(ValueError, match=r"'y' holds whole numbers beyond 2\^53"):
+        nsde.read_table(pd.DataFrame({"y": [2**60 + k for k in range(5)]}))
+    with pytest.raises(ValueError, match="The frame has two columns 'y'"):
+        nsde.read_table(pd.DataFrame(np.zeros((4, 2)), columns=["y", "y"]))
+    with pytest.raises(ValueError, match=r"a file, a frame, a pandas Series or an array. Got dict"):
+        nsde.read_table({"a": "b"})
