@@ -4,8 +4,8 @@
 
 `sets.py` says where the files come from. Every method sees the same training part, and at each origin the past of the series
 (the last 1,500 steps for statsforecast, which is fitted anew at each origin; ours and DeepAR are trained once, before the
-first origin). CRPS by 19 quantiles, the same for all, in percent of the mean size of the series; coverage is that of the 80 %
-band. Rivals are fitted as their authors' defaults say, with the season told; AutoARIMA is left out where the season is longer
+first origin). CRPS by 19 quantiles, the same for all, in percent of the mean size of the series before the origin; coverage is
+that of the 80 % band. Rivals are fitted as their authors' defaults say, with the season told; AutoARIMA is left out where the season is longer
 than 12 steps: a fit takes minutes there.
 """
 
@@ -146,7 +146,10 @@ def row(name: str, method: str, seed: int, own: Set, quantiles: np.ndarray, **mo
     """Scores of one method on one set."""
     truth = truth_of(own)
     seen = np.isfinite(truth)
-    size = np.nanmean(np.abs(truth), axis=1, keepdims=True)
+    series = own.series()
+    size = np.stack([np.nanmean(np.abs(series[k][own.columns].to_numpy(float)[:n]), axis=0) for k, n in windows(own)])[
+        :, None
+    ]
     score = np.where(seen, crps(np.nan_to_num(truth), quantiles) / size, np.nan)
     low, high = quantiles[QUANTILES == 0.1][0], quantiles[QUANTILES == 0.9][0]
     inside = ((truth >= low) & (truth <= high))[seen]
