@@ -5,8 +5,8 @@
 `sets.py` says where the files come from. Every method sees the same training part, and at each origin the past of the series
 (the last 1,500 steps for statsforecast, which is fitted anew at each origin; ours and DeepAR are trained once, before the
 first origin). CRPS by 19 quantiles, the same for all, in percent of the mean size of the series before the origin; coverage is
-that of the 80 % band. Rivals are fitted as their authors' defaults say, with the season told; AutoARIMA is left out where the season is longer
-than 12 steps: a fit takes minutes there.
+that of the 80 % band. Rivals are fitted as their authors' defaults say, with the season told; AutoARIMA is left out where the
+season is longer than 12 steps: a fit takes minutes there.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class Fit:
 
     SHORT: ClassVar[dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("data", "output", "holdout", "budget", "steps", "resume"), ()),
-        "table": ("id", "time", "columns", "context", "time_unit", "date_format", "na_values", "lag"),
-        "series": ("horizon", "season", "freq", "known_ahead"),
+        "table": ("id", "time", "columns", "context", "time_unit", "date_format", "na_values"),
+        "series": ("horizon", "season", "known_ahead"),
         "video": ("dataset", "size", "fps", "num_context", "autoencoder"),
     }
     """The options that `--help` shows."""

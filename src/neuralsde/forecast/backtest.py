@@ -138,11 +138,11 @@ class Backtest:
         with np.errstate(all="ignore"):
             return np.nan_to_num(np.nanmean(each.reshape(len(each), -1), axis=1), nan=0.0, posinf=1e9)
 
-    def trained(self, kind: Kind) -> NeuralSDE:
+    def train_kind(self, kind: Kind) -> NeuralSDE:
         """A model of the kind, of what was known."""
         return learn(kind, self.learned, self.train)
 
-    def drawn(
+    def draw_from(
         self, model: NeuralSDE, kind: Kind, which: np.ndarray, noise: float = 1.0, num: int = NUM_PATHS
     ) -> np.ndarray:
         """Forecasts from some of the origins."""
@@ -150,13 +150,13 @@ class Backtest:
         ahead = self.origins.covariates(self.panel, which, self.horizon, self.known)
         return draw(model, kind.off, past, self.horizon, ahead_context=ahead, num_paths=num, sampler=how)
 
-    def tried(self, name: str, kind: Kind) -> tuple[Trial, NeuralSDE] | None:
+    def try_kind(self, name: str, kind: Kind) -> tuple[Trial, NeuralSDE] | None:
         """A kind, trained and scored; None where it cannot be."""
         try:
-            model = self.trained(kind)
+            model = self.train_kind(kind)
         except (ValueError, RunError):
             return None
-        trial = Trial(name, kind, self.score(self.drawn(model, kind, self.choosing), self.choosing))
+        trial = Trial(name, kind, self.score(self.draw_from(model, kind, self.choosing), self.choosing))
         self.trials.append(trial)
         self.tick(f"{name}: {trial.mean:.3f}")
         return trial, model
@@ -170,7 +170,7 @@ class Backtest:
 
     def run(self, first: Kind, moves: Sequence[tuple[str, Callable[[Kind], Kind | None]]]) -> Trial:
         """From the default to the best: one change after the other, each kept where it is clearly better."""
-        begun = self.tried("default", first)
+        begun = self.try_kind("default", first)
         if begun is None:
             raise ValueError("The series are too short or too much is missing to learn from them.")
         best, model = begun
@@ -178,11 +178,11 @@ class Backtest:
             kind = change(best.kind)
             if kind is None or kind == best.kind:
                 continue
-            found = self.tried(name, kind)
+            found = self.try_kind(name, kind)
             if found is not None and self._better(found[0].scores, best.scores):
                 best, model = found
         for noise in NOISES:
-            scores = self.score(self.drawn(model, best.kind, self.choosing, noise), self.choosing)
+            scores = self.score(self.draw_from(model, best.kind, self.choosing, noise), self.choosing)
             if self._better(scores, best.scores):
                 best = Trial(best.name, best.kind, scores, noise)
         self.model = model

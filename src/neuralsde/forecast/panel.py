@@ -157,12 +157,12 @@ def rest_of(off: Decomposition, panel: Panel) -> Trajectories:
     """What is left of the series, as paths; their time is in steps."""
     usual = usual_scale(off, panel)
     rests = [off.parts(s, v, usual).rest(s, v) for s, v in zip(panel.steps, panel.values)]
-    context = [_joined(off, s, None if panel.context is None else panel.context[k]) for k, s in enumerate(panel.steps)]
+    context = [_join(off, s, None if panel.context is None else panel.context[k]) for k, s in enumerate(panel.steps)]
     times = [s.astype(float) for s in panel.steps]
     return Trajectories.from_arrays(rests, times, context=None if context[0] is None else context, missing=True)
 
 
-def _joined(off: Decomposition, steps: np.ndarray, context: np.ndarray | None) -> np.ndarray | None:
+def _join(off: Decomposition, steps: np.ndarray, context: np.ndarray | None) -> np.ndarray | None:
     """Covariates and the phases of the seasons (..., C)."""
     parts = [part for part in (context, off.contexts(steps)) if part is not None]
     return np.concatenate(parts, axis=-1) if parts else None
@@ -192,7 +192,7 @@ def draw(
     if past.context is not None:
         now = np.stack([c[-1] for c in past.context])[:, None]
         held = np.concatenate([now, now.repeat(horizon, 1) if ahead_context is None else ahead_context], axis=1)
-    context = _joined(off, ahead, held)
+    context = _join(off, ahead, held)
     starts = np.array([s[0] for s in past.steps])
     rng = torch.Generator().manual_seed(seed)
     most = max(1, MOST_NUMBERS // max(1, num_paths * (horizon + 1) * past.size))

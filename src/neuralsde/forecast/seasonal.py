@@ -34,10 +34,10 @@ def standings(test: Backtest, best: Trial, seasons: Sequence[float]) -> list[Sta
     past = test.origins.past(test.panel, late)
     truth = test.origins.truth(test.panel, late, test.horizon)
     rng = np.random.default_rng(0)
-    drawn = {"model": test.drawn(test.model, best.kind, late, best.noise, NUM_PATHS)}
+    drawn = {"model": test.draw_from(test.model, best.kind, late, best.noise, NUM_PATHS)}
     period = round(min(seasons)) if seasons else 0
     for name, reference in references(period).items():
-        drawn[name] = np.stack([reference(own, test.horizon, rng) for own in _filled(past)])
+        drawn[name] = np.stack([reference(own, test.horizon, rng) for own in _fill(past)])
     found = []
     for name, samples in drawn.items():
         seen = np.isfinite(truth)
@@ -61,7 +61,7 @@ def references(period: int) -> dict[str, Reference]:
     return made
 
 
-def _filled(panel: Panel) -> list[np.ndarray]:
+def _fill(panel: Panel) -> list[np.ndarray]:
     """Pasts without what is missing: as before, or as first seen."""
     out = []
     for values in panel.values:
