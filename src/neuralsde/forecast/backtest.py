@@ -24,10 +24,12 @@ TESTED = 0.3  # share of a series, at its end, in which origins lie
 WINDOWS = 3  # horizons that this part has at least, where the series is long enough
 MOST_ORIGINS, MOST_WINDOWS = 120, 12  # in all, and of one series
 MOST_SERIES = 120  # on which kinds are tried
+MOST_LEARNED = 1_000  # from which trials learn
 FEWEST = 16  # rows before the first origin
 NUM_PATHS = 100
 NARROW, WIDE, TAILS, PER_SLOT = 1_000, 4_000, 1_000, 40
 """Steps in the data from which on narrow and wide nets and tails are tried, and for each slot and column of a longer history."""
+TAKEN = 2.5  # how often a season must have been seen to be taken off
 JUDGED = 1 / 3  # share of the origins, the last, that take no part in the choice
 ERRORS, LEAST_GAIN = 1.0, 0.005  # standard errors, and share, by which a change must be better
 NOISES = (0.9, 1.1, 1.25, 1.5)
@@ -119,7 +121,13 @@ class Backtest:
 
     def __post_init__(self) -> None:
         self.origins = Origins.of(self.panel, self.horizon)
-        self.learned = self.panel.until(self.origins.cut)
+        known = self.panel.until(self.origins.cut)
+        some = (
+            np.unique(np.linspace(0, len(known) - 1, min(len(known), MOST_LEARNED)).astype(int)).tolist()
+            if len(known)
+            else []
+        )
+        self.learned = known.cut(some, [len(known.steps[k]) for k in some])
         self.choosing = ~self.origins.judge if self.origins.judge.any() else np.ones(len(self.origins.series), bool)
         self.units = np.stack([_unit(v[:n]) for v, n in zip(self.panel.values, self.origins.cut)])
 
@@ -218,9 +226,10 @@ def seasons_in(panel: Panel, candidates: Sequence[float], *, log: bool) -> tuple
 
 
 def first_kind(panel: Panel, seasons: tuple[float, ...], log: bool) -> Kind:
-    """What is tried first: walks, linear, with the seasons that were found."""
+    """What is tried first: walks, linear, without the seasons that were found, if what is trained on shows them often enough."""
     length = float(np.median([len(s) for s in panel.steps]))
-    return Kind(off=Decomposition(log=log, seasons=seasons), history=int(min(8, max(1, length // 6))))
+    taken = length >= TAKEN * max(seasons, default=0.0)
+    return Kind(off=Decomposition(log=log, seasons=seasons, taken=taken), history=int(min(8, max(1, length // 6))))
 
 
 def usual_moves(panel: Panel, seasons: tuple[float, ...]) -> list[tuple[str, Callable[[Kind], Kind | None]]]:

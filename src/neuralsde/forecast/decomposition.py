@@ -3,7 +3,8 @@
     φ(y) = level + season(t) + scale · x
 
 φ is the logarithm or nothing. The season is a sum of sines and cosines of each period, fitted together with a smooth trend by
-weighted least squares, recent steps first, and shrunk by what chance alone would explain. All of it is found anew from the
+weighted least squares, recent steps first, after Cochrane and Orcutt: what is left goes together from step to step, as in a
+walk, and is made independent before the fit. It is shrunk by what chance alone would explain. All of it is found anew from the
 past of the series that is forecast: series of other sizes, and new ones, go through the same model, and nothing of the future
 is in it. The trend stays in x, whose drift learns it.
 """
@@ -19,6 +20,7 @@ SMOOTHER = 1.5  # trends are slower than this many of the longest season
 MOST_BENDS = 12  # of the trend
 HALF_LIFE, LEAST_LIFE = 4.0, 100.0  # after how many of the longest season, and at least steps, a step counts half
 REMEMBERED = 6  # half lives after which it counts nothing
+MOST_KEPT = 0.98  # of what is left, from step to step
 OFTEN = 2.0  # how often a season must have been seen
 STRONG = 0.05  # share of the variance around the trend from which on a season is tried
 FEW = 4  # steps that tell the scale of a series
@@ -32,8 +34,10 @@ class Decomposition:
     """Levels and seasons multiply."""
     seasons: tuple[float, ...] = ()
     """Periods in steps."""
+    taken: bool = True
+    """Seasons are taken off. Series that are too short to show theirs keep them."""
     phases: bool = False
-    """The model sees the phase of each season too, as context."""
+    """The model sees the phase of each season, as context."""
     level: bool = False
     """Series find back to their mean, from which states are counted; without, they are walks, in units of their steps."""
 
@@ -50,11 +54,12 @@ class Decomposition:
         keep = slice(max(0, len(steps) - self._memory), None)
         steps, y = steps[keep], y[keep]
         weights = 0.5 ** ((steps[-1] - steps) / self._half_life)
-        waves = Waves.of(self.seasons, len(steps))
+        waves = Waves.of(self.seasons if self.taken else (), len(steps))
         found = [waves.fit(steps, y[:, k], weights) for k in range(y.shape[1])]
+        lost = np.sqrt(len(steps) / max(len(steps) - waves.num, 0.5 * len(steps)))  # a fit makes the rest look small
         rest = y - waves.at(steps) @ np.stack(found, axis=1) if waves.num else y
         level = np.array([np.nanmean(c) if np.isfinite(c).any() else 0.0 for c in rest.T])
-        scale = np.array([self._scale(steps, c) for c in rest.T])
+        scale = lost * np.array([self._scale(steps, c) for c in rest.T])
         fallback = np.ones_like(scale) if usual is None else usual
         scale = np.where(np.isfinite(scale) & (scale > 1e-9 * np.maximum(np.abs(level), 1e-30)), scale, fallback)
         return Parts(self, waves, np.stack(found, axis=1), level, scale)
@@ -139,19 +144,22 @@ class Waves:
         num = self.num
         if not num or seen.sum() < 2 * num + 4:
             return np.zeros(num)
-        steps, y, weights = steps[seen], y[seen], weights[seen]
-        waves, trend = self.at(steps), self._trend(steps)
-        root = np.sqrt(weights)[:, None]
-        both = np.concatenate([trend, waves], axis=1)
-        found, *_ = np.linalg.lstsq(both * root, y * root[:, 0], rcond=1e-8)
-        season = found[trend.shape[1] :]
-        alone, *_ = np.linalg.lstsq(trend * root, y * root[:, 0], rcond=1e-8)
-        left = (root[:, 0] ** 2 * (y - both @ found) ** 2).sum()
-        gained = (root[:, 0] ** 2 * (y - trend @ alone) ** 2).sum() - left
-        free = max(weights.sum() ** 2 / (weights**2).sum() - both.shape[1], 1.0)
-        noise = left / weights.sum() * (1 + both.shape[1] / free)
-        by_chance = num * noise * weights.sum() / max(free + both.shape[1], 1.0)
-        return season * max(0.0, 1.0 - by_chance / max(gained, 1e-300))
+        steps, y, root = steps[seen], y[seen], np.sqrt(weights[seen])
+        trend = self._trend(steps)
+        both = np.concatenate([trend, self.at(steps)], axis=1)
+        found = _solved(both, y, root)
+        left = y - both @ found
+        kept = float((left[1:] * left[:-1]).sum() / max((left[:-1] ** 2).sum(), 1e-300))
+        kept = min(max(kept + (1 + 3 * kept) / len(y), 0.0), MOST_KEPT)  # fits make it look smaller than it is
+        share = (kept ** np.diff(steps))[:, None]
+        both, y, root = both[1:] - share * both[:-1], y[1:] - share[:, 0] * y[:-1], root[1:]
+        found = _solved(both, y, root)
+        alone = both[:, : trend.shape[1]]
+        left = float((root**2 * (y - both @ found) ** 2).sum())
+        gained = float((root**2 * (y - alone @ _solved(alone, y, root)) ** 2).sum()) - left
+        free = max(len(y) - both.shape[1], 1)
+        by_chance = num * left / free
+        return found[trend.shape[1] :] * max(0.0, 1.0 - by_chance / max(gained, 1e-300))
 
     def _trend(self, steps: np.ndarray) -> np.ndarray:
         """Slow waves of the length of the series: it need not come back to where it began."""
@@ -160,6 +168,11 @@ class Waves:
         bends = int(min(MOST_BENDS, 2 * length * min(self.turns) / SMOOTHER))
         slow = [np.cos(np.pi * k * place) for k in range(1, bends + 1)]
         return np.stack([np.ones_like(place), place - 0.5, *slow], axis=1)
+
+
+def _solved(x: np.ndarray, y: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """Least squares with the squares of `root` as weights."""
+    return np.linalg.lstsq(x * root[:, None], y * root, rcond=1e-8)[0]
 
 
 def strength(period: float, others: tuple[float, ...], steps: np.ndarray, y: np.ndarray) -> float:

@@ -26,7 +26,7 @@ from neuralsde.data.tables.frequency import Frequency, find_frequency
 from neuralsde.data.tables.plans import read_plan
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import FILE, Series
-from neuralsde.forecast.backtest import Backtest, Trial, first_kind, seasons_in, usual_moves
+from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
 from neuralsde.forecast.decomposition import OFTEN, Decomposition
 from neuralsde.forecast.futures import Forecasts
 from neuralsde.forecast.panel import Kind, Panel, draw, learn, with_noise
@@ -281,7 +281,7 @@ def describe_kind(kind: Kind, names: dict[float, str], noise: float) -> str:
     off = kind.off
     words = [f"nonlinear, width {kind.width}" if kind.width else "linear", f"{kind.history} slots"]
     words += ["of the logarithm"] if off.log else []
-    words += [f"season of a {names.get(p, f'{p:g} steps')} taken off" for p in off.seasons]
+    words += [f"season of a {names.get(p, f'{p:g} steps')} taken off" for p in off.seasons if off.taken]
     words += ["which sees the phase"] if off.phases else []
     words += ["around a mean" if off.level else "a walk, in units of its steps"]
     words += ["columns apart, drawn independently"] if kind.apart else []
@@ -343,7 +343,8 @@ def fit_series(
     names = {steps: name for name, steps in found.periods().items()}
     seasons, log = _seasons(season, panel, found)
     with open_run(folder, resume=resume) as run:
-        first = first_kind(panel, seasons, log)
+        shown = panel.until(Origins.of(panel, ahead).cut)
+        first = first_kind(shown if len(shown) else panel, seasons, log)
         moves = usual_moves(panel, seasons)
         steps = _num_steps(first, panel, seconds, folder if run is not None else None, seed, ahead, resume)
         train = TrainConfig(steps=steps, batch_size=256, lr=3e-3, ema=0.99, seed=seed)
