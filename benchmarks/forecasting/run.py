@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--from", dest="folder", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(SETS))
     parser.add_argument("--methods", nargs="*", default=["nsde", "statsforecast", "deepar"])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--budget", default="1 min")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
@@ -193,7 +193,7 @@ def main() -> None:
             began = time.perf_counter()
             for method, quantiles in by_statsforecast(own).items():
                 add(row(name, method, 0, own, quantiles, seconds=time.perf_counter() - began))
-        for seed in range(args.seeds):
+        for seed in args.seeds:
             if "nsde" in args.methods:
                 began = time.perf_counter()
                 quantiles, more = by_nsde(own, seed, args.budget)
