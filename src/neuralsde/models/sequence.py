@@ -37,6 +37,7 @@ from neuralsde.nets.backbone import Backbone
 from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
 from neuralsde.solvers.integrate import Step, integrate
 from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.replay import ENOUGH, Replay
 
 MAX_CHUNK_ELEMENTS = 2**25
 """Numbers in the record of one chunk of paths: bounds the memory of sampling (128 MiB in float32)."""
@@ -187,6 +188,10 @@ class SequenceModel(nn.Module, ABC):
         """What is seen of the states (P, T, *S) of paths."""
         return states
 
+    def repeats(self, sampler: Any, context: Tensor | None) -> bool:
+        """Whether every step of a roll-out is the same kernels, whatever its number: a CUDA graph can then repeat it."""
+        return False
+
     def max_step(self, sampler: Any) -> float:
         """Longest step of the time grid, in reference steps."""
         return 1.0
@@ -272,6 +277,8 @@ class SequenceModel(nn.Module, ABC):
             nfe = Counter[str]()
             given = None if ctx is None else ctx[rows]
             advance = model._advance_in(keys[rows], start[rows, 0], given, own, sampler, nfe)
+            if x.is_cuda and len(own.waits) >= ENOUGH and not any(own.waits) and model.repeats(sampler, given):
+                advance = Replay(advance, nfe)
             out.append(integrate(advance, u[rows], own, keys[rows], box=box, first_path=first))
         paths = self.scale.raw(model.observe(torch.cat(out), keys, sampler))
         paths = paths.reshape(batch, num_paths, num_times, *self.scale.shape)

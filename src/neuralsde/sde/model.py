@@ -47,7 +47,7 @@ from neuralsde.models.evaluation import evaluated
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
 from neuralsde.nets.backbone import Backbone, Form, backbone_of
-from neuralsde.sde.config import Full, Moments, NeuralSDEConfig, Sampler
+from neuralsde.sde.config import Full, LowRank, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.findings import findings
 from neuralsde.sde.laws.law import StepLaw
@@ -277,6 +277,13 @@ class NeuralSDE(SequenceModel):
 
     def max_step(self, sampler: Sampler) -> float:
         return 1.0 / sampler.substeps
+
+    def repeats(self, sampler: Sampler, context: Tensor | None) -> bool:
+        held = context is None or context.ndim < 3
+        balance = self.balance if sampler.balance is None else sampler.balance
+        sloped = sampler.solver in ("heun", "milstein") or balance > 0
+        plain = not isinstance(self.config.covariance, LowRank) and not self.own_nets
+        return held and plain and not sloped and self.law.repeats
 
     @property
     def knows_between(self) -> bool:

@@ -75,12 +75,13 @@ def integrate(
     record = history.new_empty(num_paths, num_slots + num_steps, *shape)
     record[:, :num_slots] = history
     none = record[:, :0]
+    newest = torch.zeros((), dtype=torch.int64, device=time.device)  # a tensor, which a recorded step reads anew
 
     def older(t: Tensor) -> Tensor:
         if num_slots == 1:
             return none
         query = t[:, None] - back
-        right = torch.searchsorted(knots, query).clamp(1, num_slots - 1 + m)  # at most the newest state, that of step m
+        right = torch.minimum(torch.searchsorted(knots, query).clamp(min=1), newest)
         t0, t1 = knots.gather(1, right - 1), knots.gather(1, right)
         weight = ((query - t0) / (t1 - t0).clamp(min=1e-12)).clamp(0, 1).to(record.dtype)
         rows = torch.arange(num_paths, device=t.device)[:, None]
@@ -96,6 +97,8 @@ def integrate(
             steps = torch.arange(m, min(m + block, num_steps), device=x.device)
             normal = noise.normal(steps, shape).to(x.dtype)
             z, dw = normal.unbind(1), (dt[:, m : m + block].sqrt() * normal).unbind(1)
+        if num_slots > 1:
+            newest.fill_(num_slots - 1 + m)
         moved = advance(Step(x, now, step, older, z[m % block], dw[m % block], m))
         x = torch.where(step == 0, x, moved) if grid.waits[m] else moved
         record[:, num_slots + m] = x

@@ -76,6 +76,11 @@ class StepLaw(nn.Module, ABC):
         """Whether a training step is the same kernels for every batch: a CUDA graph can then repeat it."""
         return True
 
+    @property
+    def repeats(self) -> bool:
+        """Whether its draw is the same kernels at every step: it takes no noise by the number of the step."""
+        return type(self).advance is StepLaw.advance
+
     def settle(self, gap: Gap, coefficients: Any) -> None:
         """Fix what follows from what was learned so far; called at set points of a training."""
 
