@@ -554,6 +554,18 @@ def speed() -> str:
     return _show([["what", "measured", "machine"], *rows])
 
 
+def rollouts() -> str:
+    """Roll-outs with replayed steps beside steps launched one by one."""
+    body = []
+    for row in _results("rollouts.json")["rows"]:
+        nets = "one shared net" if row["shared"] else "three nets"
+        what = f"{nets}, {row['history']} slot{'s' if row['history'] > 1 else ''}"
+        size = f"{row['num_paths']:,} × {row['steps']:,}"
+        times = [f"{row[f'{name}_ms']:,.0f}" for name in ("replayed", "launched")]
+        body.append([what, size, *times, f"{row['ratio']:.1f} ×", f"{row['largest_difference']:g}"])
+    return _show([["model", "paths × steps", "replayed, ms", "launched, ms", "faster", "largest difference"], *body])
+
+
 def latency() -> str:
     """Milliseconds for a plan of eight actions, or for one action, sorted."""
     rows = [r for r in _results("pusht_latency.json")["rows"].items() if "cpu" in r[1]]
@@ -572,6 +584,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "shapes": shapes,
     "walking": walking,
     "forecasting": forecasting,
+    "rollouts": rollouts,
     "rivals": rivals,
     "branching": branching,
     "branching-short": branching_short,

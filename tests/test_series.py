@@ -81,6 +81,33 @@ def test_the_folder_holds_it_all_and_forecasts_the_same(fitted, frame):
         nsde.sample_state(fitted.folder, [1.0], stop=1.0)
 
 
+def test_a_run_that_has_ended_is_read_again(fitted, frame):
+    again = nsde.fit_series(frame, horizon=6, output=fitted.folder, resume=True, **QUICK)
+    one, other = (m.forecast(6, table=frame, num_paths=50).to_frame() for m in (fitted, again))
+    pd.testing.assert_frame_equal(one, other)
+    with pytest.raises(ValueError, match=r"resume=True"):
+        nsde.fit_series(frame, horizon=6, output=fitted.folder, **QUICK)
+
+
+def test_what_is_not_known_is_not_made_up(np_rng):
+    t = np.arange(60)
+    y = np_rng.standard_normal((60, 2)).cumsum(0)
+    kind = Kind(off=Decomposition())
+    model = learn(kind, Panel([t], [y]), TrainConfig(steps=5, batch_size=32))
+    y[:, 1] = np.nan
+    drawn = draw(model, kind.off, Panel([t], [y]), 3, num_paths=4)
+    assert np.isfinite(drawn[..., 0]).all() and np.isnan(drawn[..., 1]).all()
+    with pytest.raises(ValueError, match=r"takes the logarithm of series. Got -1"):
+        Decomposition(log=True).parts(t, -np.ones((60, 1)))
+    with pytest.raises(ValueError, match=r"too many at once"):
+        draw(model, kind.off, Panel([t], [y]), 1_000, num_paths=10**6)
+
+
+def test_a_constant_table_is_refused():
+    with pytest.raises(ValueError, match="No column changes"):
+        nsde.fit_series(np.ones(40), **QUICK)
+
+
 def test_a_longer_table_is_forecast_from_its_own_end(fitted, frame):
     more = frame.copy()
     more["ds"] = more["ds"] + pd.offsets.MonthEnd(5)

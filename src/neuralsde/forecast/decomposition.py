@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neuralsde.core.records import check
+
 MOST_WAVES = 10  # sines and cosines of a season
 SMOOTHER = 1.5  # trends are slower than this many of the longest season
 MOST_BENDS = 12  # of the trend
@@ -74,7 +76,14 @@ class Decomposition:
         return float(np.sqrt(np.mean(np.diff(rest) ** 2 / np.maximum(np.diff(steps), 1.0))))
 
     def _to(self, values: np.ndarray) -> np.ndarray:
-        return np.log(values) if self.log else values
+        if not self.log:
+            return values
+        low = np.nanmin(values, initial=np.inf)
+        check(
+            low > 0,
+            f"The model takes the logarithm of series. Got {low:g}. Leave such series out, or fit again with them.",
+        )
+        return np.log(values)
 
     @property
     def _half_life(self) -> float:

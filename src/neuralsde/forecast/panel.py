@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from neuralsde.core.records import check
 from neuralsde.data.tables.frequency import Frequency
 from neuralsde.data.tables.read import Table
 from neuralsde.data.trajectories import Trajectories
@@ -23,6 +24,7 @@ from neuralsde.training.fit import fit
 
 MOST_FULL = 16  # columns whose noise is correlated without a restriction
 MOST_NUMBERS = 2**24  # numbers that are drawn at once
+MOST_DRAWN = 2**28  # numbers of all forecasts: 2 GiB
 WIDE = 64  # of a net that is deeper too
 BOX = None  # walks have no range that they must stay in
 
@@ -180,7 +182,12 @@ def draw(
     seed: int = 0,
 ) -> np.ndarray:
     """Futures (B, N, horizon, d) of the series, from their last steps; covariates are `ahead_context` (B, horizon, c), or held."""
-    size = past.size
+    size, never = past.size, np.stack([~np.isfinite(v).any(0) for v in past.values])
+    numbers = len(past) * num_paths * horizon * size
+    check(
+        numbers <= MOST_DRAWN,
+        f"Forecasts of {numbers:,} numbers are too many at once. Use fewer `num_paths` or series.",
+    )
     if model.scale.shape == (1,) and size > 1:  # columns apart
         past = past.apart()
         ahead_context = None if ahead_context is None else ahead_context.repeat(size, 0)
@@ -211,6 +218,7 @@ def draw(
     drawn = np.stack(out)
     if drawn.shape[3] < size:
         drawn = np.moveaxis(drawn[..., 0].reshape(-1, size, *drawn.shape[1:3]), 1, -1)
+    drawn[np.broadcast_to(never[:, None, None], drawn.shape)] = np.nan  # nothing is known of these
     return drawn
 
 

@@ -336,6 +336,10 @@ def fit_series(
     panel = Panel.of(table, found)
     longest = max(len(s) for s in panel.steps)
     check(longest >= SHORTEST, f"The longest series must have {SHORTEST} steps to be forecast. Got {longest}.")
+    moves_at_all = any(
+        bool((np.nanmax(v, axis=0) > np.nanmin(v, axis=0)).any()) for v in panel.values if np.isfinite(v).any()
+    )
+    check(moves_at_all, f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.")
     most = max(1, longest // MOST_SEEN)
     if horizon is not None and horizon > longest // 2:
         raise ValueError(f"`horizon` must be at most half of the longest series, {longest // 2} steps. Got {horizon}.")
