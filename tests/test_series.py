@@ -103,6 +103,13 @@ def test_what_is_not_known_is_not_made_up(np_rng):
         draw(model, kind.off, Panel([t], [y]), 1_000, num_paths=10**6)
 
 
+def test_of_many_rows_some_are_learned_from():
+    many = Panel([np.arange(50)] * 40, [np.zeros((50, 1))] * 40)
+    assert len(many.some(500)) == 10 and many.some(10**6) is many
+    one = Panel([np.arange(900)], [np.arange(900.0)[:, None]])
+    assert one.some(100).steps[0][0] == 800 and len(one.some(100).values[0]) == 100
+
+
 def test_a_constant_table_is_refused():
     with pytest.raises(ValueError, match="No column changes"):
         nsde.fit_series(np.ones(40), **QUICK)

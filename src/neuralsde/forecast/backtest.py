@@ -24,7 +24,7 @@ TESTED = 0.3  # share of a series, at its end, in which origins lie
 WINDOWS = 3  # horizons that this part has at least, where the series is long enough
 MOST_ORIGINS, MOST_WINDOWS = 120, 12  # in all, and of one series
 MOST_SERIES = 120  # on which kinds are tried
-MOST_LEARNED = 1_000  # from which trials learn
+MOST_LEARNED, MOST_ROWS = 1_000, 200_000  # series and rows from which trials learn
 FEWEST = 16  # rows before the first origin
 NUM_PATHS = 100
 NARROW, WIDE, TAILS, PER_SLOT = 1_000, 4_000, 1_000, 40
@@ -127,7 +127,7 @@ class Backtest:
             if len(known)
             else []
         )
-        self.learned = known.cut(some, [len(known.steps[k]) for k in some])
+        self.learned = known.cut(some, [len(known.steps[k]) for k in some]).some(MOST_ROWS)
         self.choosing = ~self.origins.judge if self.origins.judge.any() else np.ones(len(self.origins.series), bool)
         self.units = np.stack([_unit(v[:n]) for v, n in zip(self.panel.values, self.origins.cut)])
 

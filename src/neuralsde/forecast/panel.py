@@ -24,6 +24,7 @@ from neuralsde.training.fit import fit
 
 MOST_FULL = 16  # columns whose noise is correlated without a restriction
 MOST_NUMBERS = 2**24  # numbers that are drawn at once
+MOST_ROWS = 1_000_000  # that are learned from
 MOST_DRAWN = 2**28  # numbers of all forecasts: 2 GiB
 WIDE = 64  # of a net that is deeper too
 BOX = None  # walks have no range that they must stay in
@@ -72,6 +73,19 @@ class Panel:
         both = list(zip(places, ends))
         context = None if self.context is None else [self.context[k][:n] for k, n in both]
         return Panel([self.steps[k][:n] for k, n in both], [self.values[k][:n] for k, n in both], context)
+
+    def some(self, most: int) -> Panel:
+        """At most so many rows: series evenly spread over all of them, or the last rows of the first."""
+        total = sum(len(s) for s in self.steps)
+        if total <= most:
+            return self
+        num = max(1, int(len(self) * most / total))
+        places = np.unique(np.linspace(0, len(self) - 1, num).astype(int)).tolist()
+        kept = self.cut(places, [len(self.steps[k]) for k in places])
+        if num > 1 or len(kept.steps[0]) <= most:
+            return kept
+        context = None if kept.context is None else [kept.context[0][-most:]]
+        return Panel([kept.steps[0][-most:]], [kept.values[0][-most:]], context)
 
     def apart(self) -> Panel:
         """Each column as a series of its own."""
@@ -132,7 +146,8 @@ class Kind:
 
 
 def learn(kind: Kind, panel: Panel, train: TrainConfig, **more: Any) -> NeuralSDE:
-    """A model of the rest of the series."""
+    """A model of the rest of the series; of many, some tell as much as all."""
+    panel = panel.some(MOST_ROWS)
     panel = panel.apart() if kind.apart else panel
     data = rest_of(kind.off, panel)
     config = kind.config(panel.size)
