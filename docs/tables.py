@@ -482,6 +482,18 @@ def zoo() -> str:
     return _show([["set", *METHODS, "chosen"], *body])
 
 
+def ten_minutes() -> str:
+    """Forks and second-order sets with ten minutes of a core."""
+    body = []
+    for row in _results("zoo_ten_minutes.json")["rows"]:
+        own = row.get("motion")
+        shares = "–" if own is None else ", ".join(f"{s:.2f}" for s in own["shares"])
+        arrive = "–" if own is None else f"{100 * own['arrives']:.0f} %"
+        inside = f"{100 * row['coverage']:.0f} %" if "coverage" in row else "–"
+        body.append([row["set"].replace("_", " "), f"{row['score']:.3f}", arrive, shares, inside])
+    return _show([["set", "score", "arrive", "shares of the branches", "80 % band holds"], *body])
+
+
 def shapes() -> str:
     """Error and arrival on drawn shapes, beside the nearest demonstration."""
     rows = [row for row in _results("zoo_shapes.json")["rows"] if "motion" in row]
@@ -582,6 +594,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "laws": laws,
     "zoo": zoo,
     "shapes": shapes,
+    "ten-minutes": ten_minutes,
     "walking": walking,
     "forecasting": forecasting,
     "rollouts": rollouts,

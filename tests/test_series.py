@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from commands import call
 
 import neuralsde as nsde
 from neuralsde.forecast.backtest import Backtest, Origins
 from neuralsde.forecast.decomposition import Decomposition
 from neuralsde.forecast.panel import Kind, Panel, draw, learn
+from neuralsde.metrics.forecast import interval_coverage
 from neuralsde.training.config import TrainConfig
 
 QUICK = {"budget": 1, "progress": False}
@@ -219,6 +221,20 @@ def test_the_score_is_the_crps_in_steps(np_rng):
     truth = test.origins.truth(test.panel, which, 5)
     wanted = scoringrules.crps_ensemble(truth, samples, m_axis=1, estimator="fair")[..., 0].mean(1) / test.units[0]
     np.testing.assert_allclose(test.score(samples, which), wanted, rtol=1e-6)
+
+
+def test_the_frame_is_scored_by_utilsforecast_as_here(fitted, frame, np_rng):
+    losses = pytest.importorskip("utilsforecast.losses")
+    made = fitted.forecast(6, num_paths=300)
+    table = made.to_frame()
+    table["y"] = table["NSDE"] * (1 + 0.03 * np_rng.standard_normal(len(table)))
+    truth = torch.tensor(table["y"].to_numpy().reshape(2, 6, 1))
+    samples = made.forecasts.samples.movedim(1, 0).double()
+    own = interval_coverage(samples, truth, 0.8).flatten(1).mean(1).numpy()
+    theirs = losses.coverage(table, ["NSDE"], 80)["NSDE"].to_numpy()
+    np.testing.assert_allclose(own, theirs, atol=1e-6)
+    error = losses.mae(table, ["NSDE"])["NSDE"].to_numpy()
+    np.testing.assert_allclose((samples.mean(0) - truth).abs().flatten(1).mean(1).numpy(), error, rtol=1e-6)
 
 
 # What is refused, and what is asked about
