@@ -26,6 +26,7 @@ MOST_FULL = 16  # columns whose noise is correlated without a restriction
 MOST_NUMBERS = 2**24  # numbers that are drawn at once
 MOST_ROWS = 1_000_000  # that are learned from
 MOST_DRAWN = 2**28  # numbers of all forecasts: 2 GiB
+MOST_GAP = 64  # rows before the slots that may tell what is missing in them
 WIDE = 64  # of a net that is deeper too
 BOX = None  # walks have no range that they must stay in
 
@@ -237,16 +238,16 @@ def draw(
     return drawn
 
 
+def filled(values: np.ndarray) -> np.ndarray:
+    """What is missing in series (n, d) as before, or as first seen; NaN where nothing was."""
+    seen = np.isfinite(values)
+    place = np.where(seen, np.arange(len(values))[:, None], seen.argmax(0))
+    return np.take_along_axis(values, np.maximum.accumulate(place, axis=0), axis=0)
+
+
 def _slots(rest: np.ndarray, num: int) -> np.ndarray:
-    """The last `num` rows: what is missing is as before, and before the beginning as at it."""
-    rest = rest[-(num + 64) :].copy()
-    for column in rest.T:
-        seen = np.flatnonzero(np.isfinite(column))
-        if not len(seen):
-            column[:] = 0.0
-            continue
-        last = np.maximum.accumulate(np.where(np.isfinite(column), np.arange(len(column)), seen[0]))
-        column[:] = column[last]
+    """The last `num` rows; before the beginning as at it."""
+    rest = np.nan_to_num(filled(rest[-(num + MOST_GAP) :]))
     short = max(0, num - len(rest))
     return np.concatenate([np.repeat(rest[:1], short, axis=0), rest[-num:]])
 

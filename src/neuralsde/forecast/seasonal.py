@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from neuralsde.forecast.backtest import Backtest, Trial
-from neuralsde.forecast.panel import Panel
+from neuralsde.forecast.panel import filled
 from neuralsde.metrics.forecast import interval_coverage
 
 NUM_PATHS = 200
@@ -36,8 +36,9 @@ def standings(test: Backtest, best: Trial, seasons: Sequence[float]) -> list[Sta
     rng = np.random.default_rng(0)
     drawn = {"model": test.draw_from(test.model, best.kind, late, best.noise, NUM_PATHS)}
     period = round(min(seasons)) if seasons else 0
+    pasts = [np.nan_to_num(filled(values)) for values in past.values]
     for name, reference in references(period).items():
-        drawn[name] = np.stack([reference(own, test.horizon, rng) for own in _fill(past)])
+        drawn[name] = np.stack([reference(own, test.horizon, rng) for own in pasts])
     found = []
     for name, samples in drawn.items():
         seen = np.isfinite(truth)
@@ -59,21 +60,6 @@ def references(period: int) -> dict[str, Reference]:
     if find_spec("statsforecast") is not None:
         made["ETS"] = lambda past, horizon, rng: smoothing(past, horizon, rng, max(period, 1))
     return made
-
-
-def _fill(panel: Panel) -> list[np.ndarray]:
-    """Pasts without what is missing: as before, or as first seen."""
-    out = []
-    for values in panel.values:
-        own = values.copy()
-        for column in own.T:
-            seen = np.flatnonzero(np.isfinite(column))
-            last = np.maximum.accumulate(
-                np.where(np.isfinite(column), np.arange(len(column)), seen[0] if len(seen) else 0)
-            )
-            column[:] = column[last]
-        out.append(np.nan_to_num(own))
-    return out
 
 
 def naive(past: np.ndarray, horizon: int, rng: np.random.Generator) -> np.ndarray:

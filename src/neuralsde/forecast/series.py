@@ -29,7 +29,7 @@ from neuralsde.data.tables.series import FILE, Series
 from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
 from neuralsde.forecast.decomposition import OFTEN, Decomposition
 from neuralsde.forecast.futures import Forecasts
-from neuralsde.forecast.panel import Kind, Panel, draw, learn, with_noise
+from neuralsde.forecast.panel import Kind, Panel, draw, filled, learn, with_noise
 from neuralsde.forecast.seasonal import Standing, standings
 from neuralsde.forecast.tables import TableForecast, TableModel, series_record
 from neuralsde.models.build import load
@@ -137,21 +137,21 @@ class SeriesModel(TableModel):
         drawn = draw(
             self.own, record.off, panel, steps, ahead_context=ahead, num_paths=num_paths, sampler=sampler, seed=seed
         )
-        last = np.stack([s[-1] + np.arange(steps + 1) for s in panel.steps])
-        stamps = record.frequency.stamps(last.ravel()).reshape(last.shape)
-        times = torch.tensor(table.time.times(stamps))
-        samples = torch.tensor(drawn, dtype=torch.float32)
-        unknown = torch.full_like(samples[:, 0], torch.nan)
-        start = torch.tensor(np.stack([_last(v) for v in panel.values]), dtype=torch.float32)
-        ends = table.data.ends.to(times)
+        made = self._forecasts(table, panel, drawn, np.full((len(panel), steps, panel.size), np.nan))
+        return replace(made, origin=table.data.ends.to(made.times))
+
+    def _forecasts(self, table: Table, past: Panel, drawn: np.ndarray, truth: np.ndarray) -> Forecasts:
+        """What was drawn from the ends of some pasts, with its dates."""
+        at = np.stack([s[-1] + np.arange(drawn.shape[2] + 1) for s in past.steps])
+        times = torch.tensor(table.time.times(self.record.frequency.stamps(at.ravel()).reshape(at.shape)))
         return Forecasts(
-            path=torch.arange(len(panel)),
-            origin=ends,
-            start=start,
+            path=torch.arange(len(past)),
+            origin=times[:, 0],
+            start=torch.tensor(last_seen(past), dtype=torch.float32),
             times=times[:, 1:],
-            samples=samples,
-            truth=unknown,
-            mask=torch.zeros_like(unknown, dtype=torch.bool),
+            samples=torch.tensor(drawn, dtype=torch.float32),
+            truth=torch.tensor(np.nan_to_num(truth), dtype=torch.float32),
+            mask=torch.tensor(np.isfinite(truth)),
         )
 
     def scored(self, table: Table, *, horizon: float | None, origins_per_path: int | None, **options: Any) -> Forecasts:
@@ -170,19 +170,8 @@ class SeriesModel(TableModel):
         ahead = test.origins.covariates(panel, every, steps, known)
         num_paths, seed = options.get("num_paths", 200), options.get("seed", 0)
         drawn = draw(self.own, record.off, past, steps, ahead_context=ahead, num_paths=num_paths, seed=seed)
-        truth = test.origins.truth(panel, every, steps)
-        at = np.stack([s[-1] + np.arange(steps + 1) for s in past.steps])
-        times = torch.tensor(table.time.times(record.frequency.stamps(at.ravel()).reshape(at.shape)))
-        shape = (-1, *table.data.shape)
-        return Forecasts(
-            path=torch.tensor([test.origins.series[i] for i in np.flatnonzero(every)]),
-            origin=times[:, 0],
-            start=torch.tensor(np.stack([_last(v) for v in past.values]), dtype=torch.float32).reshape(shape),
-            times=times[:, 1:],
-            samples=torch.tensor(drawn, dtype=torch.float32),
-            truth=torch.tensor(np.nan_to_num(truth), dtype=torch.float32),
-            mask=torch.tensor(np.isfinite(truth)),
-        )
+        made = self._forecasts(table, past, drawn, test.origins.truth(panel, every, steps))
+        return replace(made, path=torch.tensor([test.origins.series[i] for i in np.flatnonzero(every)]))
 
     def nll(self, table: Table) -> None:
         """None: the likelihood is that of the rest, not of the series."""
@@ -232,9 +221,9 @@ class SeriesModel(TableModel):
         return np.stack(out)
 
 
-def _last(values: np.ndarray) -> np.ndarray:
-    """The last observed value of each column."""
-    return np.array([c[np.isfinite(c)][-1] if np.isfinite(c).any() else np.nan for c in values.T])
+def last_seen(panel: Panel) -> np.ndarray:
+    """The last observed value of each column (B, d); NaN where there is none."""
+    return np.stack([filled(values)[-1] for values in panel.values])
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,16 @@ WARM_UP = 2  # steps before the recording, in which libraries set up their memor
 ENOUGH = 32  # steps of a roll-out from which on a recording pays
 
 
+def aside(call: Callable[[], Tensor]) -> Tensor:
+    """On a stream of its own, as a recording will be."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        values = call()
+    torch.cuda.current_stream().wait_stream(stream)
+    return values
+
+
 class Replay:
     """`advance`, recorded after a few steps; `passes` go on counting."""
 
@@ -35,7 +45,7 @@ class Replay:
         if self.gave_up:
             return self.advance(step)
         if self.seen <= WARM_UP:
-            return self._aside(step)
+            return aside(lambda: self.advance(step))
         if self.graph is None and not self._record(step):
             return self.advance(step)
         assert self.held is not None and self.graph is not None and self.moved is not None
@@ -44,15 +54,6 @@ class Replay:
         self.graph.replay()
         self.passes.update(self.each)
         return self.moved
-
-    def _aside(self, step: Step) -> Tensor:
-        """On a stream of its own, as a recording will be."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            moved = self.advance(step)
-        torch.cuda.current_stream().wait_stream(stream)
-        return moved
 
     def _record(self, step: Step) -> bool:
         held = {name: getattr(step, name).clone() for name in ("x", "time", "dt", "z", "dw")}

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.replay import aside
 from neuralsde.training.config import RunOptions
 
 WARM_UP = 3  # steps before the recording, in which libraries and the optimiser set up their memory
@@ -66,21 +67,12 @@ class CapturedStep:
         if self.gave_up:
             return self.step(self.noise)
         if self.seen <= WARM_UP:
-            return self._aside()
+            return aside(lambda: self.step(self.noise))
         if self.graph is None and not self._record():
             return self.step(self.noise)
         assert self.graph is not None and self.values is not None
         self.graph.replay()
         return self.values.clone()
-
-    def _aside(self) -> Tensor:
-        """On a stream of its own, as a recording will be."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            values = self.step(self.noise)
-        torch.cuda.current_stream().wait_stream(stream)
-        return values
 
     def _record(self) -> bool:
         graph = torch.cuda.CUDAGraph()
