@@ -29,6 +29,7 @@ FAST = {
         "nsde forecast runs/pumps --data pumps.csv --horizon 300 --plot forecast.png": FEW_PATHS,
         "nsde evaluate runs/pumps --data other.csv": FEW_PATHS,
     },
+    "series": {"nsde fit sales.csv --id shop --time day --columns amount": "--budget 1s --no-progress"},
     "covariates": {
         "nsde fit rooms.csv --id room --time t --columns temperature --context heater": FEW_STEPS,
         "nsde forecast runs/rooms --data rooms.csv --future plan.csv --horizon 2": FEW_PATHS,
@@ -97,6 +98,12 @@ def prepare_tables():
         Path(f"{name}.csv").write_text("\n".join(["pump,t,pressure,flow", *rows]))
 
 
+def prepare_series():
+    days = np.datetime64("2024-01-01") + np.arange(60)
+    rows = [f"{shop},{day},{10 + k % 7}" for shop in ("a", "b") for k, day in enumerate(days)]
+    Path("sales.csv").write_text("\n".join(["shop,day,amount", *rows]))
+
+
 def prepare_covariates():
     rng = np.random.default_rng(0)
     level = 20 + 0.1 * rng.normal(size=(5, 60)).cumsum(1)
@@ -129,6 +136,7 @@ def prepare_robots():
 
 PREPARE = {
     "tables": prepare_tables,
+    "series": prepare_series,
     "covariates": prepare_covariates,
     "videos": prepare_videos,
     "video settings": prepare_videos,

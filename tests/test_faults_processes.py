@@ -104,7 +104,7 @@ def test_a_signal_ends_a_command_and_its_workers(number, slow):
     process = subprocess.Popen(command, cwd=slow, env=environment(slow), stderr=subprocess.PIPE, text=True)
     begun(slow / "begun", process)
     process.send_signal(number)
-    words = process.communicate(timeout=20)[1]
+    words = process.communicate(timeout=60)[1]
     assert process.returncode == 128 + number
     assert "Traceback" not in words and words.splitlines()[-1] == "nsde: Stopped."
     assert not kills.orphans_after(slow)[1]
@@ -122,7 +122,7 @@ def test_sigterm_ends_a_training_with_its_farewell(tmp_path):
     )
     begun(tmp_path / "run" / "metrics.jsonl", process)
     process.terminate()
-    words = process.communicate(timeout=20)[1]
+    words = process.communicate(timeout=60)[1]
     assert process.returncode == 143 and re.search(r"nsde: Stopped at step \d+ of 100000 and saved", words)
 
 

@@ -4,10 +4,19 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import same
 
+ELSEWHERE = {"frames-uniform", "DDIM", "DDIM-unet", "Autoencoder", "policies"}
+"""Convolutions, and long chains that make rounding large: CPUs without bf16, unlike those of the record, round otherwise.
+`make same` compares them bitwise on one machine."""
 RECORDED = json.loads((same.HERE / "same" / "recorded.json").read_text(encoding="utf-8"))
+
+
+def skip_elsewhere(name):
+    if name in ELSEWHERE and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("recorded on a CPU of another kind")
 
 
 def check(found, recorded):
@@ -28,10 +37,12 @@ def test_every_model_is_recorded():
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", same.models())
 def test_a_model_computes_what_it_did(name):
+    skip_elsewhere(name)
     check(same.numbers_of(same.models()[name]), RECORDED[name])
 
 
 def test_policies_act_as_they_did():
+    skip_elsewhere("policies")
     check(same.numbers_of_policies(), RECORDED["policies"])
 
 

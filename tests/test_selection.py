@@ -16,7 +16,7 @@ from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Euler, Full, Mixture, Moments, NeuralSDEConfig
 from neuralsde.selection.candidates import plan
-from neuralsde.selection.fit import _seconds, on_ladder
+from neuralsde.selection.fit import on_ladder, seconds_of
 from neuralsde.selection.folds import split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Segments, gain
@@ -289,7 +289,7 @@ def test_time_is_given_where_paths_go_somewhere_together(name, wanted):
 
 
 def test_budgets():
-    assert _seconds("2 min") == 120 and _seconds("90 s") == 90 and _seconds(3) == 3
+    assert seconds_of("2 min") == 120 and seconds_of("90 s") == 90 and seconds_of(3) == 3
     assert [on_ladder(v) for v in (0.5, 1, 149, 151, 999)] == [1, 1, 100, 150, 800]
     for wrong in ("soon", "2 weeks", 0, -1.0, float("inf")):
         with pytest.raises(ValueError, match="`budget` must be"):

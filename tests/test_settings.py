@@ -12,7 +12,7 @@ from neuralsde.core.records import Choice
 from neuralsde.experiments.config import Experiment
 from neuralsde.models.saving import SETTINGS
 
-MOST = 155  # 150; `transform`, `components` of Mixture, `covariance`, `rank` of LowRank; `pad_history`
+MOST = 159  # 150; `transform`, `components` of Mixture, `covariance`, `rank` of LowRank; `pad_history`; four of StepsConfig
 
 
 def settings(kind, found=None):

@@ -104,7 +104,7 @@ class Forecast(TableOptions):
             need("A figure", "matplotlib")
         model, table = self.open(self.model, self.data)
         made = forecast_table(model, table, **keywords(forecast_table, self))
-        print(f"Wrote forecasts of {len(made.forecasts.path)} series to {self.output}.")
+        print(f"Wrote forecasts of {len(made.forecasts.path)} path(s), {made.horizon:g} ahead, to {self.output}.")
         if self.plot is not None:
             made.draw(self.plot)
             print(f"Wrote {self.plot}")

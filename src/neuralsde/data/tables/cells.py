@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neuralsde.core.extras import need
+from neuralsde.data.arrays import as_array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +85,7 @@ def frame_cells(data: Any) -> Cells:
         frame = data.rename("y").to_frame()
     elif not isinstance(data, pd.DataFrame):
         try:
-            values = np.asarray(data, dtype=np.float64)
+            values = np.asarray(as_array(data, "table", missing=True), dtype=np.float64)
         except (TypeError, ValueError):
             kind = type(data).__name__
             raise ValueError(f"A table must be a file, a frame, a pandas Series or an array. Got {kind}.") from None

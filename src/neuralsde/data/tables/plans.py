@@ -28,8 +28,8 @@ def read_plan(path: str | os.PathLike[str], table: Table, *, date_format: str | 
     """
     if not table.context:
         raise ValueError(
-            f"{table.report.file} was read without a context, as for a model that takes no context. Leave out {path}, which is "
-            "to be its future."
+            f"{table.report.file} was read without a context, as for a model that takes no context. Leave out the table of "
+            "its future."
         )
     cells = read_cells(path)
     names = [name for name in (table.id, table.time.column) if name is not None]
