@@ -9,6 +9,8 @@ from neuralsde.core.doors import Count, Positive, check_fields
 from neuralsde.core.records import Choice, check
 from neuralsde.models.config import BackboneModelConfig, Sampling
 
+MOST_SUBSTEPS = 10_000  # a step of float32 is lost in rounding beyond
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler(Sampling):
@@ -35,6 +37,10 @@ class Sampler(Sampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check(
+            self.substeps <= MOST_SUBSTEPS,
+            f"`substeps` must be at most {MOST_SUBSTEPS:,}. Got {self.substeps:,}. A solver gains nothing from more.",
+        )
         check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
         check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
         check(self.refine_noise >= 0, f"`refine_noise` must not be negative. Got {self.refine_noise=}.")
