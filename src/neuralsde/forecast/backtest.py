@@ -15,7 +15,7 @@ import torch
 
 from neuralsde.core.records import RunError
 from neuralsde.forecast.decomposition import STRONG, Decomposition, strength
-from neuralsde.forecast.panel import Kind, Panel, draw, learn, with_noise
+from neuralsde.forecast.panel import Kind, Panel, draw, learn, spread, with_noise
 from neuralsde.metrics.forecast import crps
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.training.config import TrainConfig
@@ -62,7 +62,7 @@ class Origins:
     @classmethod
     def of(cls, panel: Panel, horizon: int) -> Origins:
         """Spread over the end of some of the series, evenly."""
-        chosen = np.unique(np.linspace(0, len(panel) - 1, min(len(panel), MOST_SERIES)).astype(int))
+        chosen = set(spread(len(panel), MOST_SERIES))
         most = max(2, min(MOST_WINDOWS, MOST_ORIGINS // len(chosen)))
         series, rows, judge, turn = [], [], [], []
         cut = [len(s) for s in panel.steps]
@@ -122,12 +122,7 @@ class Backtest:
     def __post_init__(self) -> None:
         self.origins = Origins.of(self.panel, self.horizon)
         known = self.panel.until(self.origins.cut)
-        some = (
-            np.unique(np.linspace(0, len(known) - 1, min(len(known), MOST_LEARNED)).astype(int)).tolist()
-            if len(known)
-            else []
-        )
-        self.learned = known.cut(some, [len(known.steps[k]) for k in some]).some(MOST_ROWS)
+        self.learned = known.spread(MOST_LEARNED).some(MOST_ROWS)
         self.choosing = ~self.origins.judge if self.origins.judge.any() else np.ones(len(self.origins.series), bool)
         self.units = np.stack([_unit(v[:n]) for v, n in zip(self.panel.values, self.origins.cut)])
 
@@ -213,7 +208,7 @@ def _unit(values: np.ndarray) -> np.ndarray:
 def seasons_in(panel: Panel, candidates: Sequence[float], *, log: bool) -> tuple[float, ...]:
     """Those of some periods that most of the series show."""
     found: list[float] = []
-    places = np.unique(np.linspace(0, len(panel) - 1, min(len(panel), 50)).astype(int))
+    places = spread(len(panel), 50)
     for period in sorted(candidates):
         each = []
         for k in places:

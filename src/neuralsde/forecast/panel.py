@@ -14,7 +14,7 @@ from neuralsde.core.records import check
 from neuralsde.data.tables.frequency import Frequency
 from neuralsde.data.tables.read import Table
 from neuralsde.data.trajectories import Trajectories
-from neuralsde.forecast.decomposition import Decomposition
+from neuralsde.forecast.decomposition import Decomposition, Parts
 from neuralsde.models.build import build
 from neuralsde.nets.config import StepsConfig
 from neuralsde.sde.config import Covariance, Diagonal, Euler, Full, LowRank, Mixture, NeuralSDEConfig, Sampler
@@ -26,9 +26,15 @@ MOST_FULL = 16  # columns whose noise is correlated without a restriction
 MOST_NUMBERS = 2**24  # numbers that are drawn at once
 MOST_ROWS = 1_000_000  # that are learned from
 MOST_DRAWN = 2**28  # numbers of all forecasts: 2 GiB
+TELLING = 200  # series that tell the usual scale
 MOST_GAP = 64  # rows before the slots that may tell what is missing in them
 WIDE = 64  # of a net that is deeper too
 BOX = None  # walks have no range that they must stay in
+
+
+def spread(num: int, most: int) -> list[int]:
+    """At most so many places of `num`, evenly spread."""
+    return np.unique(np.linspace(0, num - 1, min(num, most)).astype(int)).tolist() if num else []
 
 
 @dataclass(frozen=True)
@@ -75,14 +81,18 @@ class Panel:
         context = None if self.context is None else [self.context[k][:n] for k, n in both]
         return Panel([self.steps[k][:n] for k, n in both], [self.values[k][:n] for k, n in both], context)
 
+    def spread(self, most: int) -> Panel:
+        """At most so many of the series, evenly spread over all of them."""
+        places = spread(len(self), most)
+        return self.cut(places, [len(self.steps[k]) for k in places])
+
     def some(self, most: int) -> Panel:
         """At most so many rows: series evenly spread over all of them, or the last rows of the first."""
         total = sum(len(s) for s in self.steps)
         if total <= most:
             return self
         num = max(1, int(len(self) * most / total))
-        places = np.unique(np.linspace(0, len(self) - 1, num).astype(int)).tolist()
-        kept = self.cut(places, [len(self.steps[k]) for k in places])
+        kept = self.spread(num)
         if num > 1 or len(kept.steps[0]) <= most:
             return kept
         context = None if kept.context is None else [kept.context[0][-most:]]
@@ -162,19 +172,20 @@ def learn(kind: Kind, panel: Panel, train: TrainConfig, **more: Any) -> NeuralSD
     return model
 
 
-def usual_scale(off: Decomposition, panel: Panel) -> np.ndarray:
-    """The median of the scales of the series: for those that are too short to have one."""
-    scales = [off.parts(s, v, np.full(v.shape[1], np.nan)).scale for s, v in zip(panel.steps[:200], panel.values[:200])]
+def parts_of(off: Decomposition, panel: Panel) -> list[Parts]:
+    """Those of each series; one that is too short to have a scale gets the median of the first others."""
+    unknown = np.full(panel.size, np.nan)
+    every = [off.parts(s, v, unknown) for s, v in zip(panel.steps, panel.values)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = np.nanmedian(np.stack(scales), axis=0)
-    return np.where(np.isfinite(found) & (found > 0), found, 1.0)
+        found = np.nanmedian(np.stack([parts.scale for parts in every[:TELLING]]), axis=0)
+    usual = np.where(np.isfinite(found) & (found > 0), found, 1.0)
+    return [replace(parts, scale=np.where(np.isnan(parts.scale), usual, parts.scale)) for parts in every]
 
 
 def rest_of(off: Decomposition, panel: Panel) -> Trajectories:
     """What is left of the series, as paths; their time is in steps."""
-    usual = usual_scale(off, panel)
-    rests = [off.parts(s, v, usual).rest(s, v) for s, v in zip(panel.steps, panel.values)]
+    rests = [p.rest(s, v) for p, s, v in zip(parts_of(off, panel), panel.steps, panel.values)]
     context = [_join(off, s, None if panel.context is None else panel.context[k]) for k, s in enumerate(panel.steps)]
     times = [s.astype(float) for s in panel.steps]
     return Trajectories.from_arrays(rests, times, context=None if context[0] is None else context, missing=True)
@@ -207,9 +218,8 @@ def draw(
     if model.scale.shape == (1,) and size > 1:  # columns apart
         past = past.apart()
         ahead_context = None if ahead_context is None else ahead_context.repeat(size, 0)
-    history, usual = model.config.history, usual_scale(off, past)
-    parts = [off.parts(s, v, usual) for s, v in zip(past.steps, past.values)]
-    slots = np.stack([_slots(p.rest(s, v), history) for p, s, v in zip(parts, past.steps, past.values)])
+    parts = parts_of(off, past)
+    slots = np.stack([_slots(p.rest(s, v), model.config.history) for p, s, v in zip(parts, past.steps, past.values)])
     ahead = np.stack([s[-1] + np.arange(horizon + 1) for s in past.steps])
     held = None
     if past.context is not None:

@@ -14,7 +14,6 @@ from neuralsde.forecast.panel import filled
 from neuralsde.metrics.forecast import interval_coverage
 
 NUM_PATHS = 200
-MOST_ETS = 60  # origins at which exponential smoothing is fitted
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ chose. What it returns reads other tables of the kind and forecasts them on thei
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time as clock
@@ -20,25 +19,24 @@ import torch
 from tqdm import tqdm
 
 from neuralsde.core.doors import Count, Seed, door
-from neuralsde.core.files import read_document, read_text, replacing, write_json
-from neuralsde.core.records import check, from_dict, to_dict
+from neuralsde.core.files import replacing, write_json
+from neuralsde.core.records import check, to_dict
 from neuralsde.data.tables.frequency import Frequency, find_frequency
 from neuralsde.data.tables.plans import read_plan
 from neuralsde.data.tables.read import Table, read_table
-from neuralsde.data.tables.series import FILE, Series
+from neuralsde.data.tables.series import FILE
 from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
-from neuralsde.forecast.decomposition import OFTEN, Decomposition
+from neuralsde.forecast.decomposition import OFTEN
 from neuralsde.forecast.futures import Forecasts
 from neuralsde.forecast.panel import Kind, Panel, draw, filled, learn, with_noise
+from neuralsde.forecast.record import RECORD, SeriesRecord
 from neuralsde.forecast.seasonal import Standing, standings
 from neuralsde.forecast.tables import TableForecast, TableModel, series_record
-from neuralsde.models.build import load
 from neuralsde.sde.model import NeuralSDE
-from neuralsde.selection.fit import on_ladder, seconds_of
+from neuralsde.selection.fit import SEARCH, on_ladder, recorded_search, seconds_of
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.run_folder import open_run, provenance, write_results
 
-RECORD = "forecast.json"
 SHARE = 0.7  # of the budget for trials
 TRIALS = 10.0  # as many, in the time of one of the default
 TIMED = 20  # steps that are timed
@@ -46,17 +44,6 @@ STEPS = (200, 1_500)  # of a trial, at least and at most
 LONGER = 2  # steps of the last training, in those of a trial
 SHORTEST = 8  # observations of the longest series
 MOST_SEEN = 4  # the horizon is at most the length of the longest series divided by this
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeriesRecord:
-    """What belongs to a model of series beside its weights."""
-
-    frequency: Frequency
-    off: Decomposition
-    horizon: int
-    known_ahead: tuple[str, ...] = ()
-    """Covariates that are known ahead."""
 
 
 @dataclass(frozen=True)
@@ -68,25 +55,10 @@ class SeriesModel(TableModel):
     """What it was fitted on, where that was in this process."""
     report: SeriesReport | None = None
 
-    @classmethod
-    def open(cls, folder: Path) -> SeriesModel | None:
-        """The model in a run or model folder; None where there is another kind."""
-        for place in (folder / "model", folder):
-            values = read_document(place, RECORD)
-            if values is not None:
-                try:
-                    record = from_dict(SeriesRecord, values)
-                except ValueError as error:
-                    raise ValueError(f"{place / RECORD} cannot be used: {error} Fit again.") from None
-                return cls(load(folder), Series.load(folder), folder, record=record)
-        return None
-
     def panel(self, table: Table) -> Panel:
         """The series of a table, on the calendar of the training."""
-        lengths = table.data.lengths.tolist()
-        stamps = [table.time.stamps(t.numpy()) for t in table.data.times.cpu().split(lengths)]
         own = self.record.frequency
-        steps = np.concatenate([own.steps(s) for s in stamps])
+        steps = np.concatenate([own.steps(s) for s in table.stamps()])
         check(
             float((np.abs(steps - np.round(steps)) > 0.25).mean()) <= 0.05,
             f"The model was trained on one observation each {own.words}. Got other stamps in {table.report.file}.",
@@ -388,9 +360,7 @@ def _reason(trials: Sequence[Trial], best: Trial) -> str:
 
 def frequency_of(table: Table, freq: str | None = None) -> Frequency | None:
     """The frequency of a table's stamps."""
-    lengths = table.data.lengths.tolist()
-    stamps = [table.time.stamps(t.numpy()) for t in table.data.times.cpu().split(lengths)]
-    return find_frequency(stamps, freq)
+    return find_frequency(table.stamps(), freq)
 
 
 def _seasons(season: Any, panel: Panel, frequency: Frequency) -> tuple[tuple[float, ...], bool]:
@@ -425,15 +395,9 @@ def _num_steps(
     kind: Kind, panel: Panel, seconds: float, folder: Path | None, seed: int, horizon: int, resume: bool
 ) -> int:
     """Steps of a trial: what the budget comes to on this machine, on a ladder; once, and then as recorded."""
-    file = None if folder is None else folder / "search.json"
     what = {"seed": seed, "budget": seconds, "horizon": horizon}
-    if file is not None and file.exists():
-        known = json.loads(read_text(file))
-        check(resume, f"{folder} already holds a search. Give `resume=True` to go on with it, or another folder.")
-        check(
-            {k: known.get(k) for k in what} == what,
-            f"The search in {folder} had another seed, budget or horizon. Go on as it began, or give another folder.",
-        )
+    known = recorded_search(folder, what, resume)
+    if known is not None:
         return int(known["steps"])
     few = panel.cut(range(min(len(panel), 20)), [len(s) for s in panel.steps])
     took = math.inf
@@ -442,8 +406,8 @@ def _num_steps(
         learn(kind, few, TrainConfig(steps=num, batch_size=256))
         took = min(took, (clock.perf_counter() - began) / num)
     steps = int(min(max(on_ladder(SHARE * seconds / (TRIALS + LONGER) / took), STEPS[0]), STEPS[1]))
-    if file is not None:
-        write_json(file, {**what, "steps": steps})
+    if folder is not None:
+        write_json(folder / SEARCH, {**what, "steps": steps})
     return steps
 
 

@@ -18,7 +18,7 @@ import torch
 
 from neuralsde.core.doors import Count, Positive, Seed, door
 from neuralsde.core.files import replacing, writable_folder
-from neuralsde.core.records import check, with_settings
+from neuralsde.core.records import built_by, check, with_settings
 from neuralsde.data.arrays import as_array
 from neuralsde.data.columns import parse_stamps
 from neuralsde.data.tables.plans import read_plan
@@ -27,6 +27,7 @@ from neuralsde.data.tables.series import Series
 from neuralsde.data.tables.time_axis import TimeAxis
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
+from neuralsde.forecast.record import SeriesRecord
 from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
 from neuralsde.metrics.forecast import quantiles as quantiles_of
@@ -62,10 +63,11 @@ class TableModel:
             return source
         if isinstance(source, SequenceModel):
             return TableModel(source)
-        from neuralsde.forecast.series import SeriesModel
-
-        even = SeriesModel.open(Path(source))
-        return even or TableModel(load(source), Series.load(Path(source)), Path(source))
+        folder = Path(source)
+        record, series = SeriesRecord.load(folder), Series.load(folder)
+        if record is not None:
+            return built_by(record)(load(source), series, folder, record=record)
+        return TableModel(load(source), series, folder)
 
     @door
     def read(
@@ -193,10 +195,14 @@ class TableForecast:
     def header(self) -> list[str]:
         return ["id", "time", "feature", "mean", *(f"q{p:g}" for p in self.quantiles)]
 
+    def _values(self, probabilities: Sequence[float]) -> list[torch.Tensor]:
+        """Mean and quantiles, each (B, T, d)."""
+        samples = self.forecasts.samples.flatten(3).movedim(1, 0)
+        return [samples.double().mean(0), *quantiles_of(samples, probabilities)]
+
     def rows(self) -> Iterator[list[Any]]:
         """Series by series, time by time: mean and quantiles of each feature."""
-        samples = self.forecasts.samples.flatten(3).movedim(1, 0)
-        values = [samples.double().mean(0), *quantiles_of(samples, self.quantiles)]
+        values = self._values(self.quantiles)
         for b, path in enumerate(self.forecasts.path.tolist()):
             for t, time in enumerate(self.forecasts.times[b].tolist()):
                 for k, name in enumerate(self.table.columns):
@@ -210,7 +216,7 @@ class TableForecast:
 
     def draw(self, output: str | os.PathLike[str]) -> None:
         """A fan chart of the first series as an image file."""
-        draw_fans(self.forecasts, self.table, list(range(min(MAX_FANS, len(self.forecasts.path)))), Path(output))
+        self.plot(output)
 
     def plot(self, output: str | os.PathLike[str] | None = None) -> Any:
         """A fan chart of the first series: a matplotlib Figure, which is written to `output` where that is given."""
@@ -226,9 +232,8 @@ class TableForecast:
 
         wrong = [each for each in level if not 0 < each < 100]
         check(not wrong, f"`level` must be in percent, between 0 and 100. Got {wrong}. For 80 % write 80.")
-        samples = self.forecasts.samples.flatten(3).movedim(1, 0)
         ends = [p for each in level for p in ((100 - each) / 200, (100 + each) / 200)]
-        values = [samples.double().mean(0), *quantiles_of(samples, ends)]
+        values = self._values(ends)
         names = ["NSDE", *(f"NSDE-{end}-{each:g}" for each in level for end in ("lo", "hi"))]
         num, steps, size = values[0].shape
         table, path = self.table, self.forecasts.path.tolist()

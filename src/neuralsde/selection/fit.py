@@ -32,6 +32,7 @@ from neuralsde.training.fit import fingerprint
 from neuralsde.training.fit import fit as fit_model
 from neuralsde.training.run_folder import open_run
 
+SEARCH = "search.json"
 LAST = 0.4  # of the budget for the last training: many features or steps leave the trials less, and it its share
 ALONE = 1.5  # what a step takes longer in a training of one model
 DRAWING = 0.5  # largest share of the rest for drawing paths, before fewer are drawn
@@ -173,13 +174,8 @@ def _effort(
     resume: bool,
 ) -> Effort:
     """What the budget comes to on this machine, on a ladder; once, and then as recorded."""
-    file = None if folder is None else folder / "search.json"
-    if file is not None and file.exists():
-        check(resume, f"{folder} already holds a search. Give `resume=True` to go on with it, or another folder.")
-        known = json.loads(read_text(file))
-        for name, value in what.items():
-            same = known.get(name) == value
-            check(same, f"The search in {folder} had another `{name}`. Go on as it began, or give another folder.")
+    known = recorded_search(folder, what, resume)
+    if known is not None:
         return Effort(**{f.name: known[f.name] for f in fields(Effort)})
     step, always, solving = measure(steps.default, folds[0], steps.train)
     count, solved = num_draws(steps, len(folds), gap)
@@ -193,10 +189,22 @@ def _effort(
     unit = min(max(on_ladder(left / step / num_units(steps, len(folds))), FEWEST), MOST)
     last = min(max(on_ladder(SPARE * LAST * seconds / (ALONE * step)), LONGER * unit), MOST_STEPS)
     effort = Effort(int(unit), int(last), origins, num_paths)
-    if file is not None:
-        with replacing(file) as new:
+    if folder is not None:
+        with replacing(folder / SEARCH) as new:
             new.write_text(json.dumps({**asdict(effort), **what}), encoding="utf-8")
     return effort
+
+
+def recorded_search(folder: Path | None, what: Mapping[str, Any], resume: bool) -> dict[str, Any] | None:
+    """What a search in `folder` began with, which must have been `what` too; None where there is none."""
+    if folder is None or not (folder / SEARCH).exists():
+        return None
+    check(resume, f"{folder} already holds a search. Give `resume=True` to go on with it, or another folder.")
+    known = json.loads(read_text(folder / SEARCH))
+    for name, value in what.items():
+        same = known.get(name) == value
+        check(same, f"The search in {folder} had another `{name}`. Go on as it began, or give another folder.")
+    return known
 
 
 def on_ladder(value: float) -> float:

@@ -93,13 +93,11 @@ def frame_cells(data: Any) -> Cells:
             raise ValueError(f"An array must have shape (n,) or (n, d). Got {values.shape}.")
         names = ["y"] if values.ndim == 1 else [f"y{k}" for k in range(values.shape[1])]
         frame = pd.DataFrame(values.reshape(len(values), -1), columns=names)
-    index = frame.index
-    if isinstance(index, pd.PeriodIndex):
-        frame = frame.set_axis(index.to_timestamp())
+    if isinstance(frame.index, pd.PeriodIndex):
+        frame = frame.set_axis(frame.index.to_timestamp())
     if isinstance(frame.index, pd.DatetimeIndex) and frame.index.name is None:
         frame = frame.rename_axis("ds")
-    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
-    frame = (frame.reset_index(level=named) if named else frame).reset_index(drop=True)
+    frame = _without_index(frame)
     names = [str(name) for name in frame.columns]
     twice, uses = Counter(names).most_common(1)[0] if names else ("", 2)
     if uses > 1:
@@ -110,6 +108,12 @@ def frame_cells(data: Any) -> Cells:
         text = pd.api.types.is_string_dtype(column) or isinstance(column.dtype, pd.CategoricalDtype)
         columns[name] = column.astype(object) if text else column
     return Cells("frame", columns, np.arange(1, len(frame) + 1))
+
+
+def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
+    """What the index names becomes columns."""
+    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    return (frame.reset_index(level=named) if named else frame).reset_index(drop=True)
 
 
 def _read_parquet(file: Path) -> Cells:
@@ -127,8 +131,7 @@ def _read_parquet(file: Path) -> Cells:
     _check_width(file, size.num_columns)
     if frame is None:
         raise ValueError(f"{file} has more than {MAX_CELLS:,} cells. Got {size.num_rows:,} rows. Split it.")
-    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
-    frame = (frame.reset_index(level=named) if named else frame).reset_index(drop=True)
+    frame = _without_index(frame)
     return Cells(file.name, {str(name): frame[name] for name in frame.columns}, np.arange(1, len(frame) + 1))
 
 

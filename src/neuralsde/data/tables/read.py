@@ -112,6 +112,10 @@ class Table:
     context: tuple[str, ...]
     layout: Layout = Layout()
 
+    def stamps(self) -> list[np.ndarray]:
+        """Of each path: dates, or numbers."""
+        return [self.time.stamps(t.numpy()) for t in self.data.times.cpu().split(self.data.lengths.tolist())]
+
     def select(self, paths: Sequence[int]) -> Table:
         """The table with these paths alone."""
         return replace(self, data=self.data.select(paths), ids=tuple(self.ids[k] for k in paths))

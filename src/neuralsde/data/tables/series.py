@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from neuralsde.core.files import read_document, write_json
 from neuralsde.core.records import from_dict, to_dict
 
 FILE = "series.json"
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +55,16 @@ class Series:
     @classmethod
     def load(cls, folder: Path) -> Series | None:
         """The record in a run or model folder; None where there is none."""
-        for place in (folder / "model", folder):
-            values = read_document(place, FILE)
-            if values is not None:
-                try:
-                    return from_dict(cls, values)
-                except ValueError as error:
-                    raise ValueError(f"{place / FILE} cannot be used: {error} Fit again, or remove it.") from None
-        return None
+        return load_record(cls, folder, FILE, "Fit again, or remove it.")
+
+
+def load_record(kind: type[Record], folder: Path, file: str, remedy: str) -> Record | None:
+    """What a file of a run or model folder records; None where there is none."""
+    for place in (folder / "model", folder):
+        values = read_document(place, file)
+        if values is not None:
+            try:
+                return from_dict(kind, values)
+            except ValueError as error:
+                raise ValueError(f"{place / file} cannot be used: {error} {remedy}") from None
+    return None
