@@ -11,6 +11,14 @@ torch.set_num_threads(1)
 shape_checks.install()
 
 
+@pytest.fixture(autouse=True)
+def onednn():
+    """torch turns oneDNN off for the whole process when a bf16 product fails: on CPUs without bf16."""
+    before = torch.backends.mkldnn.enabled
+    yield
+    torch._C._set_mkldnn_enabled(before)
+
+
 @pytest.fixture
 def rng():
     """A torch generator with a fixed seed."""
