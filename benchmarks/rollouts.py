@@ -1,48 +1,116 @@
-"""Roll-outs on a GPU: steps replayed as a CUDA graph, beside the same steps launched one by one.
+"""Roll-outs on a GPU, beside the same kernels launched one by one, and beside torchsde with the same nets.
 
     python benchmarks/rollouts.py --output results/rollouts.json
 
-Both draw with the same keys; the largest difference of their states is given beside the median time of interleaved repeats.
+Perceptrons: one kernel for all nets, stretches of steps replayed as a CUDA graph. Frames: a U-ViT of 256 tokens and four
+slots, in bf16 as it would be trained, beside float32. All ways draw with the same keys; medians of interleaved repeats, and
+the largest difference of states, after one step and at the end, in units of the data's standard deviation.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import neuralsde as nsde
 from neuralsde.models import sequence
+from neuralsde.nets import fused
 from neuralsde.training.run_folder import provenance, write_results
 
-REPEATS = 7
+REPEATS = 5
+WIDTHS = (192, 512, 768)  # of the U-ViT: 2.4, 37 and 115 million parameters
 
 
-def model_of(history: int, shared: bool, rng: np.random.Generator) -> Any:
+@contextmanager
+def launched() -> Iterator[None]:
+    """Every kernel on its own."""
+    before = sequence.ENOUGH, fused.WIDTHS
+    sequence.ENOUGH, fused.WIDTHS = 10**9, ()
+    try:
+        yield
+    finally:
+        sequence.ENOUGH, fused.WIDTHS = before
+
+
+def timed(draw: Callable[[], Tensor]) -> tuple[float, Tensor]:
+    """Milliseconds, and the paths."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    paths = draw()
+    torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - began), paths
+
+
+def compare(ways: dict[str, Callable[[], Tensor]], scale: float) -> dict[str, Any]:
+    """Median times of interleaved repeats, after one of each, and how far the paths are from those of the first way."""
+    took: dict[str, list[float]] = {name: [] for name in ways}
+    paths = {name: timed(way)[1] for name, way in ways.items()}
+    for _ in range(REPEATS):
+        for name, way in ways.items():
+            took[name].append(timed(way)[0])
+    first = next(iter(ways))
+    row: dict[str, Any] = {f"{name}_ms": float(np.median(values)) for name, values in took.items()}
+    row |= {f"{name}_ratio": row[f"{name}_ms"] / row[f"{first}_ms"] for name in ways if name != first}
+    if "launched" in ways:
+        apart = (paths[first] - paths["launched"]).abs() / scale
+        row |= {"apart_one_step": float(apart[:, :, 1].max()), "apart_at_the_end": float(apart[:, :, -1].max())}
+    return row
+
+
+def perceptron(history: int, shared: bool, rng: np.random.Generator) -> Any:
     """A trained perceptron of two dimensions."""
     x = rng.standard_normal((64, 200, 2)).cumsum(1) * 0.05
     data = nsde.Trajectories.from_arrays(list(x))
     model = nsde.NeuralSDE.for_data(data, history=history, shared=shared)
-    config = nsde.TrainConfig(steps=200)
-    return nsde.fit(model, data, config=config, options=nsde.RunOptions(progress=False)).cuda()
+    return nsde.fit(model, data, config=nsde.TrainConfig(steps=200), options=nsde.RunOptions(progress=False)).cuda()
 
 
-def timed(model: Any, start: np.ndarray, steps: int, num: int, replay: bool) -> tuple[float, torch.Tensor]:
-    """Seconds, and the paths; `replay` as usual, or never."""
-    enough, sequence.ENOUGH = sequence.ENOUGH, sequence.ENOUGH if replay else 10**9
+def by_torchsde(model: Any, num: int, steps: int) -> Callable[[], Tensor] | None:
+    """The same nets under torchsde's Euler scheme; None where it is not installed or the nets are shared."""
     try:
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        sampler = nsde.Sampler(box=None)
-        paths = model.sample(start, np.arange(steps + 1.0), num_paths=num, rng=0, sampler=sampler)
-        torch.cuda.synchronize()
-        return time.perf_counter() - began, paths
-    finally:
-        sequence.ENOUGH = enough
+        import torchsde
+    except ImportError:
+        return None
+    if model.config.shared or model.config.history > 1:
+        return None
+    fields = model._fields()
+
+    class Field(torch.nn.Module):
+        noise_type, sde_type = "diagonal", "ito"
+
+        def f(self, t: Tensor, y: Tensor) -> Tensor:
+            return fields.flow(y[:, None], None)
+
+        def g(self, t: Tensor, y: Tensor) -> Tensor:
+            return fields.log_diffusion(y[:, None], None).exp()
+
+    times, start = torch.arange(steps + 1.0).cuda(), torch.zeros(num, 2).cuda()
+
+    @torch.no_grad()
+    def draw() -> Tensor:
+        with launched():
+            return torchsde.sdeint(Field(), start, times, method="euler", dt=1.0).transpose(0, 1)[:, None]
+
+    return draw
+
+
+def frames(width: int, rng: np.random.Generator) -> Any:
+    """A U-ViT over latents of 16 x 16, its last layer as if something had been learned."""
+    x = rng.standard_normal((4, 12, 4, 16, 16)).astype(np.float32)
+    data = nsde.Trajectories.from_arrays(list(x))
+    net = nsde.UViTConfig(width=width)
+    model: Any = nsde.NeuralSDE.for_data(data, net=net, history=4, shared=True, noise=0.1, denoiser=None)
+    torch.nn.init.normal_(model.nets["trunk"].outward.weight, std=0.02, generator=torch.Generator().manual_seed(0))
+    return model.cuda().eval()
 
 
 def main() -> None:
@@ -50,32 +118,45 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     rows, rng = [], np.random.default_rng(0)
+    sampler = nsde.Sampler(box=None)
+
+    def slow(draw: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        def drawn() -> Tensor:
+            with launched():
+                return draw()
+
+        return drawn
+
     for history, shared in ((1, False), (1, True), (4, False)):
-        model = model_of(history, shared, rng)
-        start = np.zeros((1, history, 2))
-        for num, steps in ((4_096, 1_000), (64, 1_000), (1, 1_000), (1, 100)):
-            took: dict[bool, list[float]] = {True: [], False: []}
-            paths = {}
-            for replay in (True, False):
-                timed(model, start, steps, num, replay)
-            for _ in range(REPEATS):
-                for replay in (True, False):
-                    seconds, paths[replay] = timed(model, start, steps, num, replay)
-                    took[replay].append(seconds)
-            apart = float((paths[True] - paths[False]).abs().max())
-            row = {
-                "history": history,
-                "shared": shared,
-                "num_paths": num,
-                "steps": steps,
-                "replayed_ms": 1e3 * float(np.median(took[True])),
-                "launched_ms": 1e3 * float(np.median(took[False])),
-                "ratio": float(np.median(took[False]) / np.median(took[True])),
-                "largest_difference": apart,
-            }
-            print(row, flush=True)
-            rows.append(row)
-    record = {"command": f"python benchmarks/rollouts.py --output {args.output.name}", "rows": rows}
+        model = perceptron(history, shared, rng)
+        scale = float(model.scale.std.min())
+        for num, steps in ((4_096, 1_000), (64, 1_000), (1, 1_000), (1, 100), (1, 8)):
+            times = np.arange(steps + 1.0)
+            own = partial(model.sample, np.zeros((1, history, 2)), times, num_paths=num, rng=0, sampler=sampler)
+            ways = {"ours": own, "launched": slow(own)}
+            other = by_torchsde(model, num, steps)
+            row = compare(ways | ({} if other is None else {"torchsde": other}), scale)
+            rows.append(
+                {"net": "perceptron", "history": history, "shared": shared, "paths": num, "steps": steps, **row}
+            )
+            print(rows[-1], flush=True)
+    for width in WIDTHS:
+        model = frames(width, rng)
+        millions = sum(p.numel() for p in model.parameters()) / 1e6
+        for num in (64, 1):
+            given, times = rng.standard_normal((1, 4, 4, 16, 16)), np.arange(33.0)
+
+            def own(
+                precision: str, given: Any = given, times: Any = times, num: int = num, model: Any = model
+            ) -> Tensor:
+                model.precision = precision
+                return model.sample(given, times, num_paths=num, rng=0, sampler=sampler)
+
+            row = compare({"ours": partial(own, "bf16"), "launched": slow(partial(own, "no"))}, 1.0)
+            row["frames_per_s"] = 1e3 * 32 * num / row["ours_ms"]
+            rows.append({"net": "U-ViT", "millions": millions, "paths": num, "steps": 32, **row})
+            print(rows[-1], flush=True)
+    record = {"command": f"python benchmarks/rollouts.py --output results/{args.output.name}", "rows": rows}
     write_results(args.output, {**record, **provenance()})
 
 

@@ -11,6 +11,7 @@ from neuralsde.nets.config import MLPConfig, NetConfig
 
 Normalise = Literal["mean_std", "isotropic", "min_max", "whiten", "none"]
 Transform = Literal["none", "log", "logit"]
+Precision = Literal["no", "tf32", "bf16"]
 
 
 @dataclass(frozen=True, kw_only=True)

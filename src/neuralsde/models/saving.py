@@ -23,7 +23,7 @@ from neuralsde.core.files import TENSORS, pack, read_document, replacing, writab
 from neuralsde.core.formats import ADDED, FORMAT, NEW, RENAMED, current
 from neuralsde.core.records import check, from_dict, in_short, to_dict
 from neuralsde.core.tensors import not_finite, read_with_header
-from neuralsde.models.config import ModelConfig
+from neuralsde.models.config import ModelConfig, Precision
 
 SETTINGS = ("neuralsde.sde.config", "neuralsde.baselines.config", "neuralsde.video.config")
 """Where the kinds of models of this library are; they are imported when a saved one is read."""
@@ -34,6 +34,7 @@ FIELDS: dict[str, Any] = {
     "context_size": int,
     "dt_ref": float,
     "lag": float | tuple[float | None, ...] | None,
+    "precision": Precision,
     "own_nets": bool,
     "nets": tuple[str, ...],
 }
@@ -50,6 +51,7 @@ class SavedModel:
     shape: tuple[int, ...]
     context_size: int
     lag: Any
+    precision: str
     own_nets: tuple[str, ...]  # names of the caller's own nets
     report: dict[str, Any] | None  # how the model was chosen
     tensors: dict[str, Tensor]
@@ -165,6 +167,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
         shape=values["state_shape"],
         context_size=values["context_size"],
         lag=values["lag"],
+        precision=values.get("precision", "no"),
         own_nets=values.get("nets", ()) if values.get("own_nets") else (),
         report=record["report"] if isinstance(record.get("report"), dict) else None,
         tensors=tensors,

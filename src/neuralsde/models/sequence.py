@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -35,9 +36,9 @@ from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
 from neuralsde.nets.backbone import Backbone
 from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
-from neuralsde.solvers.integrate import Step, integrate
+from neuralsde.solvers.integrate import ENOUGH, Step, integrate
 from neuralsde.solvers.noise import Noise
-from neuralsde.solvers.replay import ENOUGH, Replay
+from neuralsde.solvers.replay import Recorded
 
 MAX_CHUNK_ELEMENTS = 2**25
 """Numbers in the record of one chunk of paths: bounds the memory of sampling (128 MiB in float32)."""
@@ -100,6 +101,8 @@ class SequenceModel(nn.Module, ABC):
         """How paths are drawn where a call does not say otherwise."""
         self.lag: Lag = None
         """Physical time between the states of the transitions it was built for; None: consecutive observations."""
+        self.precision = "no"
+        """Of the training; where it was "bf16", a GPU also draws with nets in bf16, and states in float32."""
         self.report: dict[str, Any] | None = None
         """How it was chosen, where `neuralsde.fit` chose it."""
         self.own_nets = False
@@ -277,9 +280,11 @@ class SequenceModel(nn.Module, ABC):
             nfe = Counter[str]()
             given = None if ctx is None else ctx[rows]
             advance = model._advance_in(keys[rows], start[rows, 0], given, own, sampler, nfe)
-            if x.is_cuda and len(own.waits) >= ENOUGH and not any(own.waits) and model.repeats(sampler, given):
-                advance = Replay(advance, nfe)
-            out.append(integrate(advance, u[rows], own, keys[rows], box=box, first_path=first))
+            alike = x.is_cuda and len(own.waits) >= ENOUGH and not any(own.waits) and model.repeats(sampler, given)
+            record_as = partial(Recorded, passes=nfe) if alike else None
+            with torch.autocast("cuda", torch.bfloat16, enabled=x.is_cuda and self.precision == "bf16"):
+                walked = integrate(advance, u[rows], own, keys[rows], box=box, first_path=first, record_as=record_as)
+            out.append(walked)
         paths = self.scale.raw(model.observe(torch.cat(out), keys, sampler))
         paths = paths.reshape(batch, num_paths, num_times, *self.scale.shape)
         paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
@@ -442,6 +447,7 @@ class SequenceModel(nn.Module, ABC):
             "context_size": self.scale.context_size,
             "dt_ref": self.scale.step,
             "lag": self.lag,
+            "precision": self.precision,
             "own_nets": self.own_nets,
             "nets": sorted(self.nets) if self.own_nets else [],
             **({} if self.report is None else {"report": self.report}),
@@ -471,5 +477,5 @@ class SequenceModel(nn.Module, ABC):
             saved.check_sizes(lambda: kind.assemble(saved.config, saved.shape, saved.context_size))
         model = kind.assemble(saved.config, saved.shape, saved.context_size, nets=nets)
         model.load_state_dict(saved.tensors_for(model.state_dict()))
-        model.lag, model.report = saved.lag, saved.report
+        model.lag, model.precision, model.report = saved.lag, saved.precision, saved.report
         return model.eval()

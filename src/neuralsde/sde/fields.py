@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from neuralsde.models.evaluation import evaluated, has_dropout
 from neuralsde.models.scale import join_condition
+from neuralsde.nets.fused import read_all
 from neuralsde.sde.config import NeuralSDEConfig, Sampler
 from neuralsde.sde.measurement import Measured, MeasurementNoise
 from neuralsde.sde.sizes import StepSizes
@@ -44,10 +45,12 @@ class Fields:
             marked = any(name in config.law.further for name in names)
             condition = join_condition(condition, state.new_full((len(state),), marked))
         if config.shared:
-            every = self.nets["trunk"](state, condition).float().split(self._num_fields, 1)
+            (trunk,) = read_all([self.nets["trunk"]], state, condition)
+            every = trunk.float().split(self._num_fields, 1)
             raw = {name: v[:, 0] if v.shape[1] == 1 else v for name, v in zip(config.parts, every)}
         else:
-            raw = {name: self.nets[name](state, condition).float() for name in names}
+            given = read_all([self.nets[name] for name in names], state, condition)
+            raw = {name: value.float() for name, value in zip(names, given)}
         units = {"flow": self.sizes.velocity, "diffusion": self.sizes.log_g}
         return {name: units[name](raw[name]) if name in units else raw[name] for name in names}
 

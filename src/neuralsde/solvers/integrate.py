@@ -14,6 +14,10 @@ from neuralsde.core.records import RunError
 from neuralsde.solvers.grid import Grid
 from neuralsde.solvers.noise import Noise
 
+WARM_UP = 2  # steps before a recording, in which libraries set up their memory
+STRETCH = 16  # steps that are recorded together
+ENOUGH = 32  # steps of a roll-out from which on a recording pays
+
 Older = Callable[[Tensor], Tensor]
 """The older slots (P, H-1, *S) of the state at times (P,): the path's own record, linearly interpolated."""
 
@@ -50,6 +54,7 @@ def integrate(
     box: tuple[Tensor, Tensor] | None = None,
     check_every: int = 64,
     first_path: int = 0,
+    record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None,
 ) -> Float[Tensor, "P T *S"]:
     """Walk the grid from the newest state of `history`; return the states at the output times.
 
@@ -62,6 +67,7 @@ def integrate(
         box: lowest and highest values allowed; None only refuses values that are not finite.
         check_every: steps between checks (each check waits for the device).
         first_path: number of the first path, for messages.
+        record_as: on a GPU, where all steps are the same kernels: what makes a recording of a stretch of them.
     """
     num_paths, num_slots = history.shape[:2]
     shape = tuple(history.shape[2:])
@@ -88,23 +94,38 @@ def integrate(
         weight = weight.reshape(*weight.shape, *[1] * len(shape))
         return torch.lerp(record[rows, right - 1], record[rows, right], weight)
 
+    def walk(x: Tensor, *given: Tensor) -> Tensor:
+        """As many steps as are given, by kernels that do not depend on where the path is."""
+        for now, step, z, dw in zip(*(values.unbind(1) for values in given)):
+            x = advance(Step(x, now, step, older, z, dw, -1))
+            record.index_copy_(1, newest.add_(1)[None], x[:, None])
+        return x
+
+    stretch = None if record_as is None else record_as(walk)
     x = history[:, -1]
     block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
-    z: tuple[Tensor, ...] = ()
-    dw: tuple[Tensor, ...] = ()
-    for m, (now, step) in enumerate(zip(time.unbind(1), dt.unbind(1))):
-        if m % block == 0:
-            steps = torch.arange(m, min(m + block, num_steps), device=x.device)
-            normal = noise.normal(steps, shape).to(x.dtype)
-            z, dw = normal.unbind(1), (dt[:, m : m + block].sqrt() * normal).unbind(1)
-        if num_slots > 1:
+    m = first = checked = 0
+    z = dw = dt[:, :0]
+    while m < num_steps:
+        if m == first + z.shape[1]:
+            first, own = m, dt[:, m : m + block]
+            z = noise.normal(torch.arange(m, m + own.shape[1], device=x.device), shape).to(x.dtype)
+            dw = own.sqrt() * z
+        if num_slots > 1 or stretch:
             newest.fill_(num_slots - 1 + m)
-        moved = advance(Step(x, now, step, older, z[m % block], dw[m % block], m))
-        x = torch.where(step == 0, x, moved) if grid.waits[m] else moved
-        record[:, num_slots + m] = x
-        if (m + 1) % check_every == 0 or m + 1 == num_steps:
-            first = num_slots + m - m % check_every
-            _check_inside(record[:, first : num_slots + m + 1], time[:, first - num_slots + 1 :], box, first_path)
+        k = m - first
+        if stretch and m >= WARM_UP and k + STRETCH <= z.shape[1]:
+            now, ahead = slice(m, m + STRETCH), slice(k, k + STRETCH)
+            x = stretch(x, time[:, now], dt[:, now], z[:, ahead], dw[:, ahead])
+            m += STRETCH
+        else:
+            moved = advance(Step(x, time[:, m], dt[:, m], older, z[:, k], dw[:, k], m))
+            x = torch.where(dt[:, m] == 0, x, moved) if grid.waits[m] else moved
+            record[:, num_slots + m] = x
+            m += 1
+        if m - checked >= check_every or m == num_steps:
+            _check_inside(record[:, num_slots + checked : num_slots + m], time[:, checked + 1 :], box, first_path)
+            checked = m
     path = record[:, num_slots - 1 :]
     if len(grid.output) == 1:
         return path.index_select(1, grid.output[0])

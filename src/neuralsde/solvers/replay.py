@@ -1,22 +1,15 @@
-"""Faster roll-outs on a GPU: a step is recorded once as a CUDA graph and replayed, the same kernels without launching each.
+"""Faster on a GPU: kernels are recorded once as a CUDA graph and replayed, the same kernels without launching each.
 
-Small nets keep a GPU waiting for the host. What changes from step to step (states, times, noise) lives in tensors that are
-overwritten in between. A step that cannot be recorded is taken as before.
+Small nets keep a GPU waiting for the host. What changes from call to call lives in tensors that are overwritten in between.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
-
-from neuralsde.solvers.integrate import Step
-
-WARM_UP = 2  # steps before the recording, in which libraries set up their memory
-ENOUGH = 32  # steps of a roll-out from which on a recording pays
 
 
 def aside(call: Callable[[], Tensor]) -> Tensor:
@@ -29,44 +22,41 @@ def aside(call: Callable[[], Tensor]) -> Tensor:
     return values
 
 
-class Replay:
-    """`advance`, recorded after a few steps; `passes` go on counting."""
+class Recorded:
+    """`call(*given)`, recorded when it is first called; its result is overwritten by the next call.
 
-    def __init__(self, advance: Callable[[Step], Tensor], passes: Counter[str]) -> None:
-        self.advance, self.passes = advance, passes
-        self.seen, self.gave_up = 0, False
+    What libraries set up when they are first used cannot be recorded: something like `call` has to run before. A call that
+    cannot be recorded says why in `reason`, and runs as it is. What `call` adds to `passes` is added by every replay.
+    """
+
+    def __init__(self, call: Callable[..., Tensor], passes: Counter[str] | None = None) -> None:
+        self.call, self.reason = call, ""
+        self.passes, self.each = Counter[str]() if passes is None else passes, Counter[str]()
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.held: Step | None = None
-        self.moved: Tensor | None = None
-        self.each: Counter[str] = Counter()
+        self.held: tuple[Tensor, ...] = ()
+        self.result: Tensor | None = None
 
-    def __call__(self, step: Step) -> Tensor:
-        self.seen += 1
-        if self.gave_up:
-            return self.advance(step)
-        if self.seen <= WARM_UP:
-            return aside(lambda: self.advance(step))
-        if self.graph is None and not self._record(step):
-            return self.advance(step)
-        assert self.held is not None and self.graph is not None and self.moved is not None
-        for name in ("x", "time", "dt", "z", "dw"):
-            getattr(self.held, name).copy_(getattr(step, name))
+    def __call__(self, *given: Tensor) -> Tensor:
+        if self.graph is None and not self.reason:
+            self._record(given)
+        if self.graph is None or self.result is None:
+            return self.call(*given)
+        for place, value in zip(self.held, given):
+            place.copy_(value)
         self.graph.replay()
         self.passes.update(self.each)
-        return self.moved
+        return self.result
 
-    def _record(self, step: Step) -> bool:
-        held = {name: getattr(step, name).clone() for name in ("x", "time", "dt", "z", "dw")}
-        self.held, graph, before = replace(step, **held), torch.cuda.CUDAGraph(), Counter(self.passes)
+    def _record(self, given: tuple[Tensor, ...]) -> None:
+        self.held, graph, before = tuple(value.clone() for value in given), torch.cuda.CUDAGraph(), Counter(self.passes)
         try:
             with torch.cuda.graph(graph):
-                self.moved = self.advance(self.held)
-        except RuntimeError:
-            self.gave_up = True
+                self.result = self.call(*self.held)
+        except RuntimeError as error:
+            self.reason = str(error).splitlines()[0]
             torch.cuda.synchronize()
-            return False
+        else:
+            self.graph = graph
         finally:
             self.each = self.passes - before
             self.passes.subtract(self.each)
-        self.graph = graph
-        return True

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from neuralsde.core.doors import Count, Positive, Range, Share, check_fields
 from neuralsde.core.records import check
+from neuralsde.models.config import Precision
 
 SmallSeed = Annotated[int, Range("less than 2^32 in size", lambda v: abs(v) < 2**32)]
 """Of a training: with the number of a step it makes a seed of torch, which has 64 bits."""
@@ -30,7 +31,7 @@ class TrainConfig:
     """Seed of the data order and the injected noise (of the initial weights too, in a recipe)."""
     context_noise: float = 0.0
     """Noise added to the context while training, in units of its scale: against sensors noisier than those of the data."""
-    precision: Literal["no", "tf32", "bf16"] = "no"
+    precision: Precision = "no"
     """Full precision, matrix products of a GPU in TF32 (weights stay as they are), or mixed precision."""
     val_fraction: Share = 0.0
     """Share of the paths kept for the validation loss."""

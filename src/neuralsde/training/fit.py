@@ -184,7 +184,7 @@ class _Loop:
         self.parts: list[str] = []
         self.sums: Tensor | None = None  # of the losses since the last line of metrics.jsonl
         self.num_summed = 0
-        self.captured = CapturedStep(self._optimise, self.rows) if graph else None
+        self.captured = CapturedStep(self._optimise) if graph else None
         self.set_points = {math.ceil(share * config.steps) for share in SET_POINTS}
         self.start = self._restore() if resume else 0
         self.main = self.accelerator.is_main_process
@@ -225,6 +225,7 @@ class _Loop:
             self.accelerator.end_training()
         self.average.apply()
         model = self.model.eval()
+        model.precision = config.precision
         if self.main:
             for finding in model.findings(self._some()):
                 warnings.warn(finding, stacklevel=4)
@@ -239,7 +240,7 @@ class _Loop:
         with self.average.applied():
             self.model.settle(self._some())
         if self.captured is not None:
-            self.captured = CapturedStep(self._optimise, self.rows) if self.model.same_kernels else None
+            self.captured = CapturedStep(self._optimise) if self.model.same_kernels else None
 
     def _step(self, step: int) -> tuple[list[str], Tensor]:
         """One optimiser step; the names and the losses of the parts."""

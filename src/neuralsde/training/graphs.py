@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.solvers.noise import Noise
-from neuralsde.solvers.replay import aside
+from neuralsde.solvers.replay import Recorded, aside
 from neuralsde.training.config import RunOptions
 
 WARM_UP = 3  # steps before the recording, in which libraries and the optimiser set up their memory
@@ -53,39 +53,19 @@ def set_rate(group: dict[str, Any], rate: float) -> None:
 class CapturedStep:
     """Runs `step(noise)` eagerly a few times, records it once, and replays the record from then on."""
 
-    def __init__(self, step: Callable[[Noise], Tensor], rows: Tensor) -> None:
-        self.step = step
-        self.noise = Noise(torch.zeros_like(rows))
-        self.seen = 0
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.values: Tensor | None = None
-        self.gave_up = False
+    def __init__(self, step: Callable[[Noise], Tensor]) -> None:
+        self.step, self.seen, self.said = step, 0, False
+        self.recorded = Recorded(lambda keys: step(Noise(keys)))
 
     def __call__(self, noise: Noise) -> Tensor:
-        self.noise.keys.copy_(noise.keys)
         self.seen += 1
-        if self.gave_up:
-            return self.step(self.noise)
         if self.seen <= WARM_UP:
-            return aside(lambda: self.step(self.noise))
-        if self.graph is None and not self._record():
-            return self.step(self.noise)
-        assert self.graph is not None and self.values is not None
-        self.graph.replay()
-        return self.values.clone()
-
-    def _record(self) -> bool:
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                self.values = self.step(self.noise)
-        except RuntimeError as error:
-            self.gave_up = True
-            reason = str(error).splitlines()[0]
+            return aside(lambda: self.step(noise))
+        values = self.recorded(noise.keys).clone()
+        if self.recorded.reason and not self.said:
+            self.said = True
             warnings.warn(
-                f"The step cannot be recorded as a CUDA graph ({reason}): training goes on without.", stacklevel=2
+                f"The step cannot be recorded as a CUDA graph ({self.recorded.reason}): training goes on without.",
+                stacklevel=2,
             )
-            torch.cuda.synchronize()
-            return False
-        self.graph = graph
-        return True
+        return values

@@ -1,0 +1,66 @@
+# mypy: ignore-errors
+"""The kernel of `fused`, in Triton. A row of `table` holds, for one net, where its outputs begin, how many they are, and the
+addresses of its weights in the order of its layers."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def vector(table, entry, index, mask):
+    """Numbers behind an address."""
+    values = tl.load(table + entry).to(tl.pointer_type(tl.float32))
+    return tl.load(values + index, mask=mask, other=0.0)
+
+
+@triton.jit
+def linear(table, entry, x, ins, outs, num_in, num_out, PRECISION: tl.constexpr):
+    """A layer: weight and bias are at `entry` and after it."""
+    weight = tl.load(table + entry).to(tl.pointer_type(tl.float32))
+    mask = (ins[:, None] < num_in) & (outs[None, :] < num_out)
+    w = tl.load(weight + outs[None, :] * num_in + ins[:, None], mask=mask, other=0.0)
+    return tl.dot(x, w, input_precision=PRECISION) + vector(table, entry + 1, outs, outs < num_out)[None, :]
+
+
+@triton.jit
+def norm(table, entry, x, index, eps, W: tl.constexpr):
+    """Layer normalisation of rows."""
+    x = x - (tl.sum(x, 1) / W)[:, None]
+    x = x * tl.rsqrt(tl.sum(x * x, 1) / W + eps)[:, None]
+    whole = index < W
+    return x * vector(table, entry, index, whole)[None, :] + vector(table, entry + 1, index, whole)[None, :]
+
+
+@triton.jit
+def perceptrons(
+    x,
+    table,
+    out,
+    rows,
+    num_in,
+    eps,
+    ENTRIES: tl.constexpr,
+    INS: tl.constexpr,
+    W: tl.constexpr,
+    DEPTH: tl.constexpr,
+    OUTS: tl.constexpr,
+    TILE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """A tile of rows of one net: program (tile, net)."""
+    table += tl.program_id(1) * ENTRIES
+    row = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    ins, inner, outs = tl.arange(0, INS), tl.arange(0, W), tl.arange(0, OUTS)
+    begin, num_out = tl.load(table), tl.load(table + 1).to(tl.int32)
+    mask = (row[:, None] < rows) & (ins[None, :] < num_in)
+    given = tl.load(x + row[:, None] * num_in + ins[None, :], mask=mask, other=0.0)
+    y = linear(table, 2, given, ins, inner, num_in, W, PRECISION)
+    for block in range(DEPTH):
+        first = 4 + 6 * block
+        h = norm(table, first, y, inner, eps, W)
+        h = linear(table, first + 2, h, inner, inner, W, W, PRECISION)
+        y += linear(table, first + 4, h * tl.sigmoid(h), inner, inner, W, W, PRECISION)
+    y = norm(table, 4 + 6 * DEPTH, y, inner, eps, W)
+    y = linear(table, 6 + 6 * DEPTH, y, inner, outs, W, num_out, PRECISION)
+    mask = (row[:, None] < rows) & (outs[None, :] < num_out)
+    tl.store(out + begin * rows + row[:, None] * num_out + outs[None, :], y, mask=mask)
