@@ -1,6 +1,6 @@
 import torch
 
-from neuralsde.nets.memo import Memo
+from neuralsde.core.memo import Memo
 
 
 def test_a_value_is_made_anew_when_its_tensors_change():

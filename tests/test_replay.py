@@ -1,11 +1,19 @@
-"""Roll-outs that replay a recorded step: which may, and that they are the same."""
+"""Faster roll-outs on a GPU: which steps may be recorded, and that paths are the same."""
+
+import copy
+import pickle
 
 import numpy as np
 import pytest
 import torch
 
 import neuralsde as nsde
+from neuralsde.core.memo import Memo, hold, holding
 from neuralsde.models import sequence
+from neuralsde.nets import fused
+from neuralsde.nets.backbone import Form
+from neuralsde.nets.config import MLPConfig
+from neuralsde.nets.mlp import MLP
 
 
 def small(**settings):
@@ -35,13 +43,86 @@ def test_steps_are_repeated_where_they_are_alike(settings, sampler, alike):
     assert not model.repeats(nsde.Sampler(**sampler), torch.zeros(1, 5, 2))  # a context that changes along the path
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
+
+
+@gpu
 @pytest.mark.parametrize("history", [1, 3])
 @pytest.mark.parametrize("shared", [False, True])
-def test_replayed_paths_are_bitwise_those_of_single_steps(history, shared, monkeypatch):
+@pytest.mark.parametrize("steps", [8, 60, 200])
+def test_replayed_paths_are_bitwise_those_of_single_steps(history, shared, steps, monkeypatch):
     model = small(history=history, shared=shared).cuda()
-    start, times = np.zeros((2, history, 2)), np.arange(101.0)
-    one = model.draw(start, times, num_paths=5, rng=0)
+    times = np.arange(steps + 1.0)
+    starts = [np.full((2, history, 2), value) for value in (0.0, 0.5, 1.0)]
+    found = [model.draw(x, times, num_paths=5, rng=k) for k, x in enumerate(starts)]
     monkeypatch.setattr(sequence, "ENOUGH", 10**9)
-    other = model.draw(start, times, num_paths=5, rng=0)
-    assert torch.equal(one.paths, other.paths) and one.nfe == other.nfe
+    monkeypatch.setattr(sequence, "SHORT", 0)
+    for k, (x, one) in enumerate(zip(starts, found, strict=True)):
+        other = model.draw(x, times, num_paths=5, rng=k)
+        assert torch.equal(one.paths, other.paths) and one.nfe == other.nfe
+
+
+@gpu
+def test_a_recording_follows_the_weights_and_the_units():
+    model, times = small().cuda(), np.arange(9.0)
+
+    def paths():
+        return model.sample(np.zeros(2), times, rng=0)
+
+    before = [paths() for _ in range(3)]
+    assert torch.equal(before[0], before[2])
+    with torch.no_grad():
+        model.nets["flow"].outward.bias.add_(1.0)
+    after = paths()
+    assert not torch.equal(after, before[0])
+    with torch.no_grad():
+        model.nets["flow"].outward.bias.sub_(1.0)
+        model.sizes.rate.mul_(2.0)
+    assert [torch.equal(paths(), before[0]) for _ in range(3)] == [True] * 3  # a flow of 0, in any unit
+    with torch.no_grad():
+        model.sizes.high.add_(1.0)
+    noisier = [paths() for _ in range(3)]
+    assert not torch.equal(noisier[0], before[0]) and torch.equal(noisier[0], noisier[2])
+
+
+@gpu
+@pytest.mark.parametrize("width", [16, 64, 128])
+def test_the_kernel_gives_what_the_nets_give_and_a_row_the_same_bits_in_any_batch(width):
+    nets = [
+        MLP(MLPConfig(width=width, depth=2), Form(shape=(3,), history=2, condition_size=1, num_fields=k)).cuda().eval()
+        for k in (1, 4)
+    ]
+    torch.manual_seed(0)
+    for net in nets:
+        torch.nn.init.normal_(net.outward.weight, std=0.3)
+    state, condition = torch.randn(100, 2, 3, device="cuda"), torch.randn(100, 1, device="cuda")
+    with torch.no_grad():
+        assert fused.fits(nets, state)
+        found, wanted = fused.read_all(nets, state, condition), [net(state, condition) for net in nets]
+        alone = fused.read_all(nets, state[41:42], condition[41:42])
+    for one, other, row in zip(found, wanted, alone, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        assert torch.equal(one[41:42], row)
+
+
+def test_nets_are_called_as_they_are_where_the_kernel_does_not_serve():
+    nets = [MLP(MLPConfig(width=16, depth=1), Form(shape=(2,))) for _ in range(2)]
+    state = torch.randn(5, 1, 2)
+    assert not fused.fits(nets, state)
+    for one, net in zip(fused.read_all(nets, state, None), nets, strict=True):
+        assert torch.equal(one, net(state, None))
+
+
+def test_recordings_are_not_copied_with_their_model():
+    model = small()
+    model.recordings._kept["a call"] = None
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert not copied.recordings._kept
+
+
+def test_a_graph_keeps_what_it_was_given():
+    memo, tensor = Memo(), torch.ones(1)
+    with holding() as held:
+        value = memo.get([tensor], lambda: tensor + 1)
+    memo.get([tensor.add_(1)], lambda: tensor + 1)
+    assert held[0] is value and hold(value) is value and len(held) == 1

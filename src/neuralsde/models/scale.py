@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.core.memo import Memo
 from neuralsde.data.transition import Transition
 from neuralsde.models.config import Normalise, Transform
-from neuralsde.nets.memo import Memo
 from neuralsde.solvers.correlation import Correlation
 
 NEVER = 1e30  # reference steps

@@ -15,7 +15,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,15 +35,16 @@ from neuralsde.models.evaluation import evaluated
 from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
 from neuralsde.nets.backbone import Backbone
-from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
-from neuralsde.solvers.integrate import ENOUGH, Step, integrate
+from neuralsde.solvers.grid import MAX_KNOWN, Grid, Times, grid_between, output_times
+from neuralsde.solvers.integrate import ENOUGH, Check, Step, at_outputs, check_inside, walk
 from neuralsde.solvers.noise import Noise
-from neuralsde.solvers.replay import Recorded
+from neuralsde.solvers.replay import Recorded, Recordings
 
 MAX_CHUNK_ELEMENTS = 2**25
 """Numbers in the record of one chunk of paths: bounds the memory of sampling (128 MiB in float32)."""
 MAX_NUMBERS = 2**30
 """Numbers in the paths of one call (4 GiB in float32)."""
+SHORT = 256  # steps of a roll-out up to which all of it is recorded, if it comes again
 STATISTICS_FROM = 200_000  # transitions from which units and bounds are computed
 
 Condition = Callable[[Tensor], "Tensor | None"]
@@ -103,6 +104,8 @@ class SequenceModel(nn.Module, ABC):
         """Physical time between the states of the transitions it was built for; None: consecutive observations."""
         self.precision = "no"
         """Of the training; where it was "bf16", a GPU also draws with nets in bf16, and states in float32."""
+        self.recordings = Recordings()
+        """Kernels of roll-outs that came more than once, on a GPU."""
         self.report: dict[str, Any] | None = None
         """How it was chosen, where `neuralsde.fit` chose it."""
         self.own_nets = False
@@ -278,13 +281,9 @@ class SequenceModel(nn.Module, ABC):
             rows = slice(first, first + chunk)
             own = grid if len(grid.time) == 1 else Grid(grid.time[rows], grid.interval[rows], grid.output[rows])
             nfe = Counter[str]()
-            given = None if ctx is None else ctx[rows]
-            advance = model._advance_in(keys[rows], start[rows, 0], given, own, sampler, nfe)
-            alike = x.is_cuda and len(own.waits) >= ENOUGH and not any(own.waits) and model.repeats(sampler, given)
-            record_as = partial(Recorded, passes=nfe) if alike else None
+            given = (u[rows], keys.keys[rows], start[rows, 0], *(() if ctx is None else (ctx[rows],)))
             with torch.autocast("cuda", torch.bfloat16, enabled=x.is_cuda and self.precision == "bf16"):
-                walked = integrate(advance, u[rows], own, keys[rows], box=box, first_path=first, record_as=record_as)
-            out.append(walked)
+                out.append(model._roll_out(given, own, sampler, nfe, partial(check_inside, box=box, first_path=first)))
         paths = self.scale.raw(model.observe(torch.cat(out), keys, sampler))
         paths = paths.reshape(batch, num_paths, num_times, *self.scale.shape)
         paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
@@ -297,6 +296,45 @@ class SequenceModel(nn.Module, ABC):
             name = wanted.__name__
             raise ValueError(f"`sampler` must be a {name} for this model. Got {sampler!r}. Write {name}(…).")
         return sampler
+
+    def _roll_out(
+        self, given: tuple[Tensor, ...], grid: Grid, sampler: Sampling, passes: Counter[str], check: Check
+    ) -> Tensor:
+        """The states (P, T, *S) at the output times; on a GPU by recorded kernels, where all steps have the same."""
+        walked = partial(self._walk, grid, sampler)
+        num = len(grid.waits)
+        alike = given[0].is_cuda and not any(grid.waits) and self.repeats(sampler, given[3] if len(given) > 3 else None)
+        known = len(grid.output) == 1 and grid.output.shape[1] <= MAX_KNOWN  # the grid is then the one of last time
+        if alike and known and num <= SHORT and given[0].numel() * num <= MAX_CHUNK_ELEMENTS:
+            done = self.recordings.replay(self._kernels(given, grid, sampler), walked, given)
+            if done is not None:
+                check(done.result[:, 1:], grid.time.expand(len(done.result), -1)[:, 1:])
+                passes.update(done.passes)
+                return at_outputs(done.result, grid)
+        record_as = partial(Recorded, passes=passes) if alike and num >= ENOUGH else None
+        return at_outputs(walked(passes, *given, check=check, record_as=record_as), grid)
+
+    def _kernels(self, given: tuple[Tensor, ...], grid: Grid, sampler: Sampling) -> Hashable:
+        """What the kernels of a roll-out depend on, but for the numbers in its tensors."""
+        weights = tuple(p.data_ptr() for p in self.parameters())
+        tables = tuple((b.data_ptr(), b._version) for b in self.buffers())
+        modes = (self.precision, torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision())
+        stream = torch.cuda.current_stream(given[0].device).cuda_stream
+        return id(grid), sampler, tuple(v.shape for v in given), weights, tables, modes, stream
+
+    def _walk(
+        self,
+        grid: Grid,
+        sampler: Sampling,
+        passes: Counter[str],
+        history: Tensor,
+        keys: Tensor,
+        start: Tensor,
+        context: Tensor | None = None,
+        **settings: Any,
+    ) -> Tensor:
+        advance = self._advance_in(Noise(keys), start, context, grid, sampler, passes)
+        return walk(advance, history, grid, Noise(keys), **settings)
 
     def _advance_in(
         self,

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralsde.core.memo import Memo
 from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.config import EncodedConfig
-from neuralsde.nets.memo import Memo
 from neuralsde.nets.mlp import MLP, Block
 
 

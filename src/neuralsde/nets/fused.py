@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neuralsde.core.memo import hold
 from neuralsde.nets.backbone import Condition
 from neuralsde.nets.mlp import MLP
 
@@ -67,7 +68,7 @@ def _alike(nets: Sequence[nn.Module]) -> bool:
 def perceptrons(nets: Sequence[Any], x: Tensor) -> list[Tensor]:
     """The fields of each net for all inputs (B, I) end to end."""
     sizes = tuple(len(net.outward.weight) for net in nets)
-    table = _table(sizes, tuple(p.data_ptr() for net in nets for p in net.parameters()), x.device)
+    table = hold(_table(sizes, tuple(p.data_ptr() for net in nets for p in net.parameters()), x.device))
     (width, num_in), depth = nets[0].inward.weight.shape, len(nets[0].blocks)
     out = x.new_empty(len(x) * sum(sizes))
     lower = torch.is_autocast_enabled("cuda") or torch.get_float32_matmul_precision() != "highest"

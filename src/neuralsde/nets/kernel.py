@@ -7,14 +7,14 @@ import triton.language as tl
 
 
 @triton.jit
-def vector(table, entry, index, mask):
+def vector(table, entry, index, mask) -> tl.tensor:
     """Numbers behind an address."""
     values = tl.load(table + entry).to(tl.pointer_type(tl.float32))
     return tl.load(values + index, mask=mask, other=0.0)
 
 
 @triton.jit
-def linear(table, entry, x, ins, outs, num_in, num_out, PRECISION: tl.constexpr):
+def linear(table, entry, x, ins, outs, num_in, num_out, PRECISION: tl.constexpr) -> tl.tensor:
     """A layer: weight and bias are at `entry` and after it."""
     weight = tl.load(table + entry).to(tl.pointer_type(tl.float32))
     mask = (ins[:, None] < num_in) & (outs[None, :] < num_out)
@@ -23,7 +23,7 @@ def linear(table, entry, x, ins, outs, num_in, num_out, PRECISION: tl.constexpr)
 
 
 @triton.jit
-def norm(table, entry, x, index, eps, W: tl.constexpr):
+def norm(table, entry, x, index, eps, W: tl.constexpr) -> tl.tensor:
     """Layer normalisation of rows."""
     x = x - (tl.sum(x, 1) / W)[:, None]
     x = x * tl.rsqrt(tl.sum(x * x, 1) / W + eps)[:, None]
@@ -46,7 +46,7 @@ def perceptrons(
     OUTS: tl.constexpr,
     TILE: tl.constexpr,
     PRECISION: tl.constexpr,
-):
+) -> None:
     """A tile of rows of one net: program (tile, net)."""
     table += tl.program_id(1) * ENTRIES
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)

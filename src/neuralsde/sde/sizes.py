@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor, nn
 
+from neuralsde.core.memo import Memo
 from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
-from neuralsde.nets.memo import Memo
 
 
 class StepSizes(nn.Module):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,6 +16,7 @@ from neuralsde.core.records import RunError
 from neuralsde.solvers.grid import Grid
 from neuralsde.solvers.noise import Noise
 
+CHECK_EVERY = 64
 WARM_UP = 2  # steps before a recording, in which libraries set up their memory
 STRETCH = 16  # steps that are recorded together
 ENOUGH = 32  # steps of a roll-out from which on a recording pays
@@ -44,19 +47,21 @@ class Diverged(RunError):
     """A path left every region the model could know."""
 
 
-def integrate(
+Check = Callable[[Tensor, Tensor], None]
+"""Refuses states (P, M, *S) at times (P, M)."""
+
+
+def walk(
     advance: Callable[[Step], Tensor],
     history: Float[Tensor, "P H *S"],
     grid: Grid,
     noise: Noise,
     *,
     spacing: float = 1.0,
-    box: tuple[Tensor, Tensor] | None = None,
-    check_every: int = 64,
-    first_path: int = 0,
+    check: Check | None = None,
     record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None,
-) -> Float[Tensor, "P T *S"]:
-    """Walk the grid from the newest state of `history`; return the states at the output times.
+) -> Float[Tensor, "P K *S"]:
+    """Walk the grid from the newest state of `history`; return the states at all of its times.
 
     Args:
         advance: takes all paths one step on.
@@ -64,9 +69,7 @@ def integrate(
         grid: the time steps; one row, or one row per path.
         noise: one key per path; step m of a path uses the noise (key, m).
         spacing: time between the slots of the state.
-        box: lowest and highest values allowed; None only refuses values that are not finite.
-        check_every: steps between checks (each check waits for the device).
-        first_path: number of the first path, for messages.
+        check: sees the states every CHECK_EVERY steps (it waits for the device).
         record_as: on a GPU, where all steps are the same kernels: what makes a recording of a stretch of them.
     """
     num_paths, num_slots = history.shape[:2]
@@ -94,14 +97,14 @@ def integrate(
         weight = weight.reshape(*weight.shape, *[1] * len(shape))
         return torch.lerp(record[rows, right - 1], record[rows, right], weight)
 
-    def walk(x: Tensor, *given: Tensor) -> Tensor:
+    def several(x: Tensor, *given: Tensor) -> Tensor:
         """As many steps as are given, by kernels that do not depend on where the path is."""
         for now, step, z, dw in zip(*(values.unbind(1) for values in given)):
             x = advance(Step(x, now, step, older, z, dw, -1))
             record.index_copy_(1, newest.add_(1)[None], x[:, None])
         return x
 
-    stretch = None if record_as is None else record_as(walk)
+    stretch = None if record_as is None else record_as(several)
     x = history[:, -1]
     block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
     m = first = checked = 0
@@ -123,16 +126,42 @@ def integrate(
             x = torch.where(dt[:, m] == 0, x, moved) if grid.waits[m] else moved
             record[:, num_slots + m] = x
             m += 1
-        if m - checked >= check_every or m == num_steps:
-            _check_inside(record[:, num_slots + checked : num_slots + m], time[:, checked + 1 :], box, first_path)
+        if check is not None and (m - checked >= CHECK_EVERY or m == num_steps):
+            check(record[:, num_slots + checked : num_slots + m], time[:, checked + 1 :])
             checked = m
-    path = record[:, num_slots - 1 :]
+    return record[:, num_slots - 1 :]
+
+
+def at_outputs(path: Float[Tensor, "P K *S"], grid: Grid) -> Float[Tensor, "P T *S"]:
+    """The states at the output times."""
     if len(grid.output) == 1:
         return path.index_select(1, grid.output[0])
-    return path[torch.arange(num_paths, device=time.device)[:, None], grid.output]
+    return path[torch.arange(len(path), device=path.device)[:, None], grid.output]
 
 
-def _check_inside(states: Tensor, time: Tensor, box: tuple[Tensor, Tensor] | None, first_path: int) -> None:
+def integrate(
+    advance: Callable[[Step], Tensor],
+    history: Float[Tensor, "P H *S"],
+    grid: Grid,
+    noise: Noise,
+    *,
+    box: tuple[Tensor, Tensor] | None = None,
+    first_path: int = 0,
+    **settings: Any,
+) -> Float[Tensor, "P T *S"]:
+    """`walk`, with the states checked on the way; those at the output times."""
+    check = partial(check_inside, box=box, first_path=first_path)
+    return at_outputs(walk(advance, history, grid, noise, check=check, **settings), grid)
+
+
+def check_inside(
+    states: Float[Tensor, "P M *S"],
+    time: Float[Tensor, "P N"],
+    *,
+    box: tuple[Tensor, Tensor] | None,
+    first_path: int = 0,
+) -> None:
+    """Refuse states outside lowest and highest values; None only refuses what is not finite. Messages count from `first_path`."""
     inside = torch.isfinite(states) if box is None else (states >= box[0]) & (states <= box[1])  # NaN is in no box
     if bool(inside.all()):
         return

@@ -5,11 +5,20 @@ Small nets keep a GPU waiting for the host. What changes from call to call lives
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+import threading
+import warnings
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from neuralsde.core.memo import holding
+
+KEPT = 8  # recordings of one model
 
 
 def aside(call: Callable[[], Tensor]) -> Tensor:
@@ -33,7 +42,8 @@ class Recorded:
         self.call, self.reason = call, ""
         self.passes, self.each = Counter[str]() if passes is None else passes, Counter[str]()
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.held: tuple[Tensor, ...] = ()
+        self.places: tuple[Tensor, ...] = ()
+        self.held: list[Any] = []
         self.result: Tensor | None = None
 
     def __call__(self, *given: Tensor) -> Tensor:
@@ -41,17 +51,18 @@ class Recorded:
             self._record(given)
         if self.graph is None or self.result is None:
             return self.call(*given)
-        for place, value in zip(self.held, given):
+        for place, value in zip(self.places, given):
             place.copy_(value)
         self.graph.replay()
         self.passes.update(self.each)
         return self.result
 
     def _record(self, given: tuple[Tensor, ...]) -> None:
-        self.held, graph, before = tuple(value.clone() for value in given), torch.cuda.CUDAGraph(), Counter(self.passes)
+        self.places, before = tuple(value.clone() for value in given), Counter(self.passes)
+        graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
-                self.result = self.call(*self.held)
+            with holding() as self.held, torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self.result = self.call(*self.places)
         except RuntimeError as error:
             self.reason = str(error).splitlines()[0]
             torch.cuda.synchronize()
@@ -60,3 +71,45 @@ class Recorded:
         finally:
             self.each = self.passes - before
             self.passes.subtract(self.each)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a recording gave, and the network passes in it."""
+
+    result: Tensor
+    passes: Counter[str]
+
+
+class Recordings:
+    """Recordings of calls that come again, by what their kernels depend on; the last few are kept.
+
+    A call is recorded when it comes for the second time. Copies and pickles of its owner begin with none.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # the tensors of a recording are one call's at a time
+        self._kept: OrderedDict[Hashable, Recorded | None] = OrderedDict()
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return (Recordings, ())
+
+    def replay(self, key: Hashable, call: Callable[..., Tensor], given: tuple[Tensor, ...]) -> Replayed | None:
+        """What `call(passes, *given)` gives; None where it is to be called as it is."""
+        with self._lock:
+            known = key in self._kept
+            recorded = self._kept.pop(key, None)
+            if known and recorded is None:
+                passes = Counter[str]()
+                recorded = Recorded(partial(call, passes), passes)
+            self._kept[key] = recorded
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            if recorded is None or recorded.reason:
+                return None
+            result = recorded(*given).clone()
+            if recorded.reason:
+                warnings.warn(
+                    f"Paths are drawn step by step: no CUDA graph can be recorded ({recorded.reason}).", stacklevel=5
+                )
+            return Replayed(result, recorded.each)

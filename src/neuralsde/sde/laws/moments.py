@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from neuralsde.core.memo import Memo
 from neuralsde.models.sequence import Condition
-from neuralsde.nets.memo import Memo
 from neuralsde.sde.config import Law, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import is_
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 T = TypeVar("T")
+
+_HERE = threading.local()
+
+
+@contextmanager
+def holding() -> Iterator[list[Any]]:
+    """What `hold` is given meanwhile: a CUDA graph knows addresses alone, and needs what lies there for as long as it lives."""
+    held = _HERE.held = []
+    try:
+        yield held
+    finally:
+        del _HERE.held
+
+
+def hold(value: T) -> T:
+    """The value, which lives on with the graph that is being recorded, if one is."""
+    held = getattr(_HERE, "held", None)
+    if held is not None:
+        held.append(value)
+    return value
 
 
 class Memo(Generic[T]):
@@ -27,4 +49,4 @@ class Memo(Generic[T]):
         kept = self._kept
         if kept is None or kept[1] != state or not all(map(is_, kept[0], tensors)):
             kept = self._kept = (list(tensors), state, make())
-        return kept[2]
+        return hold(kept[2])
