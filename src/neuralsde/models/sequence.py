@@ -281,9 +281,10 @@ class SequenceModel(nn.Module, ABC):
             rows = slice(first, first + chunk)
             own = grid if len(grid.time) == 1 else Grid(grid.time[rows], grid.interval[rows], grid.output[rows])
             nfe = Counter[str]()
-            given = (u[rows], keys.keys[rows], start[rows, 0], *(() if ctx is None else (ctx[rows],)))
+            given = (u[rows], start[rows, 0], *(() if ctx is None else (ctx[rows],)))
             with torch.autocast("cuda", torch.bfloat16, enabled=x.is_cuda and self.precision == "bf16"):
-                out.append(model._roll_out(given, own, sampler, nfe, partial(check_inside, box=box, first_path=first)))
+                check = partial(check_inside, box=box, first_path=first)
+                out.append(model._roll_out(given, keys[rows], own, sampler, nfe, check))
         paths = self.scale.raw(model.observe(torch.cat(out), keys, sampler))
         paths = paths.reshape(batch, num_paths, num_times, *self.scale.shape)
         paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
@@ -298,43 +299,52 @@ class SequenceModel(nn.Module, ABC):
         return sampler
 
     def _roll_out(
-        self, given: tuple[Tensor, ...], grid: Grid, sampler: Sampling, passes: Counter[str], check: Check
+        self, given: tuple[Tensor, ...], noise: Noise, grid: Grid, sampler: Sampling, passes: Counter[str], check: Check
     ) -> Tensor:
         """The states (P, T, *S) at the output times; on a GPU by recorded kernels, where all steps have the same."""
-        walked = partial(self._walk, grid, sampler)
-        num = len(grid.waits)
-        alike = given[0].is_cuda and not any(grid.waits) and self.repeats(sampler, given[3] if len(given) > 3 else None)
+        num, context = len(grid.waits), given[2] if len(given) > 2 else None
+        alike = given[0].is_cuda and not any(grid.waits) and self.repeats(sampler, context)
         known = len(grid.output) == 1 and grid.output.shape[1] <= MAX_KNOWN  # the grid is then the one of last time
-        if alike and known and num <= SHORT and given[0].numel() * num <= MAX_CHUNK_ELEMENTS:
-            done = self.recordings.replay(self._kernels(given, grid, sampler), walked, given)
+        small = num <= SHORT and given[0].numel() * num <= MAX_CHUNK_ELEMENTS
+        if alike and known and small and type(noise) is Noise:
+
+            def whole(counted: Counter[str], keys: Tensor, *own: Tensor) -> Tensor:
+                return self._walk(own, Noise(keys), grid, sampler, counted)
+
+            done = self.recordings.replay(self._kernels(given, grid, sampler), whole, (noise.keys, *given))
             if done is not None:
                 check(done.result[:, 1:], grid.time.expand(len(done.result), -1)[:, 1:])
                 passes.update(done.passes)
                 return at_outputs(done.result, grid)
         record_as = partial(Recorded, passes=passes) if alike and num >= ENOUGH else None
-        return at_outputs(walked(passes, *given, check=check, record_as=record_as), grid)
+        return at_outputs(self._walk(given, noise, grid, sampler, passes, check=check, record_as=record_as), grid)
 
     def _kernels(self, given: tuple[Tensor, ...], grid: Grid, sampler: Sampling) -> Hashable:
         """What the kernels of a roll-out depend on, but for the numbers in its tensors."""
-        weights = tuple(p.data_ptr() for p in self.parameters())
-        tables = tuple((b.data_ptr(), b._version) for b in self.buffers())
+        addresses, modules = list[int](), list[nn.Module]([self])
+        while modules:  # `parameters()` and `buffers()` take longer than a short roll-out
+            module = modules.pop()
+            addresses += [p.data_ptr() for p in module._parameters.values() if p is not None]
+            for buffer in module._buffers.values():
+                addresses += () if buffer is None else (buffer.data_ptr(), buffer._version)
+            modules += [child for child in module._modules.values() if child is not None]
         modes = (self.precision, torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision())
         stream = torch.cuda.current_stream(given[0].device).cuda_stream
-        return id(grid), sampler, tuple(v.shape for v in given), weights, tables, modes, stream
+        return id(grid), sampler, tuple(v.shape for v in given), tuple(addresses), modes, stream
 
     def _walk(
         self,
+        given: tuple[Tensor, ...],
+        noise: Noise,
         grid: Grid,
         sampler: Sampling,
         passes: Counter[str],
-        history: Tensor,
-        keys: Tensor,
-        start: Tensor,
-        context: Tensor | None = None,
         **settings: Any,
     ) -> Tensor:
-        advance = self._advance_in(Noise(keys), start, context, grid, sampler, passes)
-        return walk(advance, history, grid, Noise(keys), **settings)
+        """The states at all times of the grid, for histories, starts and contexts that are `given`."""
+        history, start, *context = given
+        advance = self._advance_in(noise, start, context[0] if context else None, grid, sampler, passes)
+        return walk(advance, history, grid, noise, **settings)
 
     def _advance_in(
         self,

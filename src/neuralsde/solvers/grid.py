@@ -17,7 +17,7 @@ Made = TypeVar("Made")
 
 MAX_STEPS = 1_000_000  # of one path in one call
 MAX_GRID = 2**26  # of the time grids of all paths: bounds their memory (512 MiB)
-MAX_KNOWN = 64  # output times up to which they and their grid are kept
+MAX_KNOWN = 256  # output times up to which they and their grid are kept
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Times:
     """Output times on the host, in reference steps: one row for all paths, or one row for each."""
 
     start: Float[Tensor, "P 1"]
-    since: Float[Tensor, "P T"]  # after the start
+    since: Float[Tensor, "Q T"]  # after the start; one row if they are all the same
     gaps: Float[Tensor, "P T-1"]
 
     @classmethod
@@ -38,7 +38,9 @@ class Times:
             before, after = float(times[row, k]), float(times[row, k + 1])
             found = f"Got times[{row}][{k + 1}]={after} after {before}"
             raise ValueError(f"`times` must increase and be finite. {found}. Sort them, and drop duplicates.")
-        return cls(start=times[:, :1] / unit, since=(times - times[:, :1]) / unit, gaps=gaps / unit)
+        since = (times - times[:, :1]) / unit
+        since = since[:1] if bool((since == since[:1]).all()) else since
+        return cls(start=times[:, :1] / unit, since=since, gaps=gaps / unit)
 
 
 def _keeping(make: Callable[Concatenate[Tensor, Settings], Made]) -> Callable[Concatenate[Tensor, Settings], Made]:
