@@ -26,6 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.core.doors import Count, door, show
+from neuralsde.core.memo import hold
 from neuralsde.core.records import built_by, check
 from neuralsde.data.arrays import as_tensor
 from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
@@ -309,7 +310,9 @@ class SequenceModel(nn.Module, ABC):
         if alike and known and small and type(noise) is Noise:
 
             def whole(counted: Counter[str], keys: Tensor, *own: Tensor) -> Tensor:
-                return self._walk(own, Noise(keys), grid, sampler, counted)
+                return self._walk(
+                    own, Noise(keys), hold(grid), sampler, counted
+                )  # its place in memory is a part of the key
 
             done = self.recordings.replay(self._kernels(given, grid, sampler), whole, (noise.keys, *given))
             if done is not None:

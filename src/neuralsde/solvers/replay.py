@@ -5,10 +5,12 @@ Small nets keep a GPU waiting for the host. What changes from call to call lives
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,6 +33,19 @@ def aside(call: Callable[[], Tensor]) -> Tensor:
     return values
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage is collected: a graph that goes away would disturb the one that is being recorded."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class Recorded:
     """`call(*given)`, recorded when it is first called; its result is overwritten by the next call.
 
@@ -39,7 +54,8 @@ class Recorded:
     """
 
     def __init__(self, call: Callable[..., Tensor], passes: Counter[str] | None = None) -> None:
-        self.call, self.reason = call, ""
+        self.call: Callable[..., Tensor] | None = call  # not needed once it is recorded, and it may hold a whole model
+        self.reason = ""
         self.passes, self.each = Counter[str]() if passes is None else passes, Counter[str]()
         self.graph: torch.cuda.CUDAGraph | None = None
         self.places: tuple[Tensor, ...] = ()
@@ -47,27 +63,28 @@ class Recorded:
         self.result: Tensor | None = None
 
     def __call__(self, *given: Tensor) -> Tensor:
-        if self.graph is None and not self.reason:
-            self._record(given)
-        if self.graph is None or self.result is None:
+        if self.call is not None and not self.reason:
+            self._record(self.call, given)
+        if self.call is not None:
             return self.call(*given)
+        assert self.graph is not None and self.result is not None
         for place, value in zip(self.places, given):
             place.copy_(value)
         self.graph.replay()
         self.passes.update(self.each)
         return self.result
 
-    def _record(self, given: tuple[Tensor, ...]) -> None:
+    def _record(self, call: Callable[..., Tensor], given: tuple[Tensor, ...]) -> None:
         self.places, before = tuple(value.clone() for value in given), Counter(self.passes)
         graph = torch.cuda.CUDAGraph()
         try:
-            with holding() as self.held, torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self.result = self.call(*self.places)
+            with holding() as self.held, _no_collection(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self.result = call(*self.places)
         except RuntimeError as error:
             self.reason = str(error).splitlines()[0]
             torch.cuda.synchronize()
         else:
-            self.graph = graph
+            self.graph, self.call = graph, None
         finally:
             self.each = self.passes - before
             self.passes.subtract(self.each)
