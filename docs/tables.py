@@ -567,15 +567,42 @@ def speed() -> str:
 
 
 def rollouts() -> str:
-    """Roll-outs with replayed steps beside steps launched one by one."""
+    """Roll-outs of perceptrons on a GPU beside the same kernels launched one by one, and beside torchsde."""
     body = []
     for row in _results("rollouts.json")["rows"]:
+        if row["net"] != "perceptron":
+            continue
         nets = "one shared net" if row["shared"] else "three nets"
         what = f"{nets}, {row['history']} slot{'s' if row['history'] > 1 else ''}"
-        size = f"{row['num_paths']:,} × {row['steps']:,}"
-        times = [f"{row[f'{name}_ms']:,.0f}" for name in ("replayed", "launched")]
-        body.append([what, size, *times, f"{row['ratio']:.1f} ×", f"{row['largest_difference']:g}"])
-    return _show([["model", "paths × steps", "replayed, ms", "launched, ms", "faster", "largest difference"], *body])
+        times = [f"{row[f'{name}_ms']:,.{1 if row[f'{name}_ms'] < 10 else 0}f}" for name in ("ours", "launched")]
+        others = [f"{row[f'{name}_ratio']:.1f} ×" if f"{name}_ratio" in row else "–" for name in ("launched", "torchsde")]
+        body.append([what, f"{row['paths']:,} × {row['steps']:,}", *times, *others, f"{row['apart_one_step']:.0e}".replace("0e+00", "0")])
+    head = ["model", "paths × steps", "ours, ms", "kernel by kernel, ms", "ratio", "torchsde, ratio", "apart after a step"]
+    return _show([head, *body])
+
+
+def frames() -> str:
+    """Frames of a U-ViT on a GPU, in bf16 beside float32 launched kernel by kernel."""
+    body = []
+    for row in _results("rollouts.json")["rows"]:
+        if row["net"] == "U-ViT":
+            each = f"{row['ours_ms'] / row['steps']:.2f}"
+            size = f"{row['millions']:.1f}" if row["millions"] < 10 else f"{row['millions']:.0f}"
+            rate = f"{row['frames_per_s']:,.0f}"
+            body.append([f"{size} million", str(row["paths"]), rate, each, f"{row['launched_ratio']:.1f} ×"])
+    return _show([["parameters", "futures", "frames per s", "ms per frame of all", "float32, kernel by kernel"], *body])
+
+
+def shipped_bf16() -> str:
+    """What bf16 changes in the frames of the shipped video model."""
+    (row,) = (r for r in _results("rollouts.json")["rows"] if r["net"] == "shipped video model")
+    body = [
+        ["latents after one frame, rms, in units of the data", f"{row['rms_one_step']:.4f}"],
+        ["latents after 16 frames", f"{row['rms_at_the_end']:.2f}"],
+        ["PSNR in float32, dB", f"{row['psnr_float32']:.2f}"],
+        ["change of PSNR, dB", f"{row['psnr_change']:+.3f} ± {row['psnr_change_error']:.3f}"],
+    ]
+    return _show([[f"{row['clips']} test clips", "value"], *body])
 
 
 def latency() -> str:
@@ -598,6 +625,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "walking": walking,
     "forecasting": forecasting,
     "rollouts": rollouts,
+    "frames": frames,
+    "bf16": shipped_bf16,
     "rivals": rivals,
     "branching": branching,
     "branching-short": branching_short,
