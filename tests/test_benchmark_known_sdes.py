@@ -312,6 +312,7 @@ def tiny(monkeypatch):
         monkeypatch.setattr(known_sdes, name, 100)
 
 
+@pytest.mark.slow
 def test_a_run_from_end_to_end(tiny, tmp_path, checkout, capsys):
     output = tmp_path / "peers.json"
     common = [

@@ -18,6 +18,7 @@ from neuralsde import __version__
 from neuralsde.cli.commands import COMMANDS
 from neuralsde.core.records import load_yaml
 from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.demos import branching as branching_demo
 from neuralsde.experiments.demos.branching import METHODS
 from neuralsde.experiments.recipes import branching as branching_recipes
 from neuralsde.experiments.recipes.registry import COMPARISONS, RECIPES
@@ -292,6 +293,8 @@ def test_compare_runs_what_is_missing(monkeypatch, tmp_path, capsys):
 def test_demo_trains_draws_and_reports(monkeypatch, tmp_path, capsys):
     for name, recipe in METHODS.items():
         monkeypatch.setitem(METHODS, name, partial(tiny, recipe()))
+    small = {"net": MLPConfig(width=8, depth=1), "history": 1, "lag": None, "tau": "start"}
+    monkeypatch.setattr(branching_demo, "fit_data", partial(branching_demo.fit_data, **small))
     call("demo", "--steps", "4", "--num-paths", "4", "--num-workers", "1", "--output", tmp_path / "demo")
     text = capsys.readouterr().out
     assert all(f"| {m}, density {d} |" in text for m in ("NSDE", "DDIM", "Rectified Flow") for d in (1, 10))

@@ -329,7 +329,8 @@ def recall(rng, num_paths, length=40, lag=6):
     return Trajectories.from_arrays(steps[:, lag:].cumsum(1)[..., None])
 
 
-@pytest.mark.parametrize("encoder", ["gru", pytest.param("transformer", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", ["gru", "transformer"])
 def test_it_remembers_what_two_slots_cannot_hold(encoder):
     """The likelihood of a step is that of N(0, 1) without the memory and N(mean, 0.6²) with it: log 0.6 apart."""
     rng = np.random.default_rng(0)

@@ -198,6 +198,7 @@ def test_flow_and_denoiser_train_the_convolutions_and_the_diffusion_reads_them(n
 # The policy
 
 
+@pytest.mark.slow
 def test_a_square_is_found(np_rng):
     """The place of a bright square is the action; x and y say nothing. Guessing would be 0.29 off."""
     demos, seen = recorded(np_rng, num_episodes=600, length=2)

@@ -26,7 +26,7 @@ ALL = list(SYSTEMS)
 @pytest.fixture
 def small(monkeypatch):
     """Scores on few states."""
-    for name, value in (("NUM_STATES", 2000), ("NUM_PAIRS", 1500), ("NUM_LAW", 500), ("NUM_FORECASTS", 600)):
+    for name, value in (("NUM_STATES", 2000), ("NUM_PAIRS", 1500), ("NUM_LAW", 250), ("NUM_FORECASTS", 400)):
         monkeypatch.setattr(known_sdes, name, value)
 
 
@@ -192,6 +192,7 @@ def test_a_failing_run_costs_no_other(monkeypatch):
     assert sorted(done) == ["better", "good"]
 
 
+@pytest.mark.slow
 def test_measurement_noise_is_told_from_diffusion():
     """OU with a measurement noise as large as the noise of a step: lags tell them apart, one lag inflates g by 1.7."""
     run = recipes.measured(learned=True)

@@ -281,20 +281,21 @@ def scores():
     return of
 
 
-@pytest.mark.parametrize("name", ["t3", pytest.param("jumps", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["t3", "jumps"])
 def test_tails_and_jumps_have_their_likelihood(scores, name):
     found = scores(name)
     assert -0.01 < found["nats_lost"] < 0.02 and found["n"] == 30_000
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("jumps", marks=pytest.mark.slow), pytest.param("coin", marks=pytest.mark.slow), "event"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["jumps", "coin", "event"])
 def test_events_have_their_probability(scores, name):
     found = scores(name)
     assert found["probability"] == pytest.approx(found["truth"], rel=0.1) and found["draws"] >= 20_000
 
 
+@pytest.mark.slow
 def test_a_counter_reaches_its_mean(scores):
     """One event in 50 steps; a refiner reached 0.08."""
     found = scores("event")

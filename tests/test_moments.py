@@ -136,6 +136,7 @@ def train(dt, *, law, problem="ou"):
     return model, system, data
 
 
+@pytest.mark.slow
 def test_long_gaps_no_longer_bias_what_is_learned():
     """OU with rate times gap 0.5: the Euler density reads 0.79 of the rate, the moments read it right."""
     x = torch.linspace(-1.5, 1.5, 31)[:, None]

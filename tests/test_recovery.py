@@ -32,15 +32,22 @@ def sampled(run, start, times, sampler=FINE):
 
 @pytest.fixture(
     scope="module",
-    params=[(p, tau) for p in (OrnsteinUhlenbeck, DoubleWell, CoxIngersollRoss) for tau in ("start", "uniform")],
-    ids=lambda p: f"{p[0].__name__}-{p[1]}",
+    params=[
+        pytest.param(
+            (p, tau),
+            id=f"{p.__name__}-{tau}",
+            marks=[pytest.mark.slow] * (p is not OrnsteinUhlenbeck),
+        )
+        for p in (OrnsteinUhlenbeck, DoubleWell, CoxIngersollRoss)
+        for tau in ("start", "uniform")
+    ],
 )
 def run(request):
     problem, tau = request.param
     return train(problem(), tau, 500, 301)
 
 
-@pytest.fixture(scope="module", params=["start", "uniform"])
+@pytest.fixture(scope="module", params=["start", pytest.param("uniform", marks=pytest.mark.slow)])
 def gbm(request):
     return train(GeometricBrownianMotion(), request.param, 3000, 41)
 

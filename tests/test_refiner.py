@@ -36,7 +36,7 @@ def coin_paths(num=200, length=40, seed=0):
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(True, id="one net"),
+        pytest.param(True, id="one net", marks=pytest.mark.slow),
         pytest.param(False, id="three nets", marks=pytest.mark.slow),
     ],
 )

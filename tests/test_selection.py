@@ -360,7 +360,7 @@ def test_what_the_last_training_warns_of_is_in_the_report_and_points_at_the_call
     monkeypatch.setattr(nsde.NeuralSDE, "findings", lambda self, pairs: ["Its steps are odd."])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = nsde.fit(walks(), budget=1, progress=False)
+        model = nsde.fit(walks(), budget=1, progress=False, law=nsde.Euler(), net=SMALL)
     assert "Its steps are odd." in model.report["notes"]
     assert [str(w.message) for w in caught if w.filename == __file__] == list(model.report["notes"])
     assert "## To note\n\n- Its steps are odd." in str(Report.of(model))
