@@ -107,8 +107,11 @@ def test_bad_shapes():
     [
         NeuralSDEConfig(net=SMALL, history=2, shared=True, noise=0.05),
         NeuralSDEConfig(net=SMALL, history=2, law=Deterministic(), denoiser=None, noise=0.0),
-        RectifiedFlowConfig(net=SMALL, history=2, target="increment", sampler=Generation(num_steps=2)),
-        PFIConfig(net=SMALL, history=2, sampler=Generation(num_steps=2)),
+        pytest.param(
+            RectifiedFlowConfig(net=SMALL, history=2, target="increment", sampler=Generation(num_steps=2)),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(PFIConfig(net=SMALL, history=2, sampler=Generation(num_steps=2)), marks=pytest.mark.slow),
     ],
     ids=["NSDE", "regression", "flow matching", "PFI"],
 )
