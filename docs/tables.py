@@ -575,9 +575,27 @@ def rollouts() -> str:
         nets = "one shared net" if row["shared"] else "three nets"
         what = f"{nets}, {row['history']} slot{'s' if row['history'] > 1 else ''}"
         times = [f"{row[f'{name}_ms']:,.{1 if row[f'{name}_ms'] < 10 else 0}f}" for name in ("ours", "launched")]
-        others = [f"{row[f'{name}_ratio']:.1f} ×" if f"{name}_ratio" in row else "–" for name in ("launched", "torchsde")]
-        body.append([what, f"{row['paths']:,} × {row['steps']:,}", *times, *others, f"{row['apart_one_step']:.0e}".replace("0e+00", "0")])
-    head = ["model", "paths × steps", "ours, ms", "kernel by kernel, ms", "ratio", "torchsde, ratio", "apart after a step"]
+        others = [
+            f"{row[f'{name}_ratio']:.1f} ×" if f"{name}_ratio" in row else "–" for name in ("launched", "torchsde")
+        ]
+        body.append(
+            [
+                what,
+                f"{row['paths']:,} × {row['steps']:,}",
+                *times,
+                *others,
+                f"{row['apart_one_step']:.0e}".replace("0e+00", "0"),
+            ]
+        )
+    head = [
+        "model",
+        "paths × steps",
+        "ours, ms",
+        "kernel by kernel, ms",
+        "ratio",
+        "torchsde, ratio",
+        "apart after a step",
+    ]
     return _show([head, *body])
 
 

@@ -2,6 +2,8 @@
 
 import inspect
 import math
+import subprocess
+import sys
 import time
 from typing import Annotated, Literal
 
@@ -315,3 +317,16 @@ def test_nets_have_a_largest_size():
     ):
         with pytest.raises(ValueError, match=message):
             nsde.MLPConfig(**settings)
+
+
+def test_each_module_knows_the_names_of_its_annotations():
+    """In a process of its own: what one module has evaluated serves the next."""
+    lines = [
+        "import torch",
+        "from neuralsde.data.transition import Transition",
+        "x = torch.zeros(1, 1, 1)",
+        "Transition(x, x[0], x[0, 0], x[0, 0]).to('cpu')",
+    ]
+    code = "\n".join(lines)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

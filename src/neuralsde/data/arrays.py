@@ -26,7 +26,7 @@ def as_device(name: str, value: Any) -> torch.device:
         raise ValueError(f"`{name}` must be a device of this machine, 'cpu' say. Got {show(value)}.") from None
 
 
-Device = Annotated["torch.device | str", as_device]
+Device = Annotated[torch.device | str, as_device]
 
 
 def as_list(values: Any, name: str) -> list[Any]:
