@@ -56,6 +56,11 @@ def student_t(e: np.ndarray, dof: float, scale: float) -> np.ndarray:
     return constant - (dof + 1) / 2 * np.log1p((e / scale) ** 2 / dof)
 
 
+def _exponential(e: np.ndarray) -> np.ndarray:
+    """Log density."""
+    return np.where(e >= 0, -e, -np.inf)
+
+
 def _modes(weights: list[float], places: list[float], width: float) -> dict[str, Any]:
     """Draw and density of a few Gaussians of one width."""
 
@@ -72,6 +77,9 @@ SYSTEMS = {
     "t3": System(0.9, lambda r, s: 0.3 * r.standard_t(3, s), lambda e: student_t(e, 3, 0.3)),
     "jumps": System(
         0.9, **_modes([0.98, 0.01, 0.01], [0.0, 1.0, -1.0], 0.1), event=lambda e: abs(e) > 0.5, probability=0.02
+    ),
+    "skewed": System(
+        0.9, lambda r, s: 0.3 * (r.exponential(1.0, s) - 1), lambda e: _exponential(e / 0.3 + 1) - math.log(0.3)
     ),
     "coin": System(0.9, **_modes([0.5, 0.5], [-1.0, 1.0], 0.05), event=lambda e: e > 0, probability=0.5),
     "event": System(1.0, **_modes([0.98, 0.02], [0.0, 1.0], 0.02), event=lambda e: e > 0.5, probability=0.02),

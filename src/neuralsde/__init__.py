@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         NeuralSDEConfig,
         Refined,
         Sampler,
+        Transport,
     )
     from neuralsde.sde.model import NeuralSDE
     from neuralsde.selection.fit import fit
@@ -68,6 +69,7 @@ _HOME = {
     "TrainConfig": "training.config",
     "Trajectories": "data.trajectories",
     "Transition": "data.transition",
+    "Transport": "sde.config",
     "VideoFit": "video.config",
     "VideoModel": "video.model",
     "action_paths": "policy.controller",

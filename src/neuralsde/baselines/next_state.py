@@ -7,14 +7,12 @@ that want the target apart get it as one more slot of the state, all others in t
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.baselines.config import Generation, NextStateConfig
@@ -23,22 +21,15 @@ from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition
-from neuralsde.nets.backbone import Backbone, Form, backbone_of
+from neuralsde.nets.backbone import Form, backbone_of
+from neuralsde.nets.target import read_target, target_form
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
-
-EMBEDDING = 32  # features of the generation time
 
 Fresh = Callable[[int], Tensor]
 """The noise (P, *S) of generation step k."""
 Net = Callable[[Tensor, Tensor], Tensor]
 """The net of a half-generated target (P, *S) at generation time (1,), for the paths of one step."""
-
-
-def embed_time(s: Float[Tensor, " B"]) -> Float[Tensor, "B E"]:
-    """Sines and cosines of the generation time s in [0, 1], periods from 4 down to 1/60."""
-    angle = s[:, None] * torch.exp(torch.linspace(math.log(1.5), math.log(400.0), EMBEDDING // 2, device=s.device))
-    return torch.cat([angle.sin(), angle.cos()], dim=1)
 
 
 class NextStateModel(FixedStepModel):
@@ -64,10 +55,8 @@ class NextStateModel(FixedStepModel):
 
     @classmethod
     def default_nets(cls, config: NextStateConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
-        net, late, size = backbone_of(config.net), config.num_late, math.prod(shape)
-        slots = config.history + 1 if net.takes_target else config.history
-        given = context_size + late + EMBEDDING + (0 if net.takes_target else size)
-        return {"net": net(config.net, Form(shape, slots, given, late=late))}
+        net, late = backbone_of(config.net), config.num_late
+        return {"net": net(config.net, target_form(net, Form(shape, config.history, context_size + late, late=late)))}
 
     @property
     def input_noise(self) -> Tensor:
@@ -93,10 +82,7 @@ class NextStateModel(FixedStepModel):
 
     def net(self, y: Tensor, s: Tensor, history: Tensor, condition: Tensor | None) -> Tensor:
         """The net at generation time s (1,) or (B,)."""
-        net, given = self.nets["net"], [embed_time(s.expand(len(y)))] + ([] if condition is None else [condition])
-        if isinstance(net, Backbone) and net.takes_target:
-            return net(torch.cat([history, y[:, None]], dim=1), torch.cat(given, dim=1)).float()
-        return net(history, torch.cat([y.flatten(1), *given], dim=1)).float()
+        return read_target(self.nets["net"], y, s, history, condition)
 
     def loss(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
         history = self.scale.states(batch.history)

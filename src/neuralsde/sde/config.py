@@ -10,6 +10,7 @@ from neuralsde.core.records import Choice, check
 from neuralsde.models.config import BackboneModelConfig, Sampling
 
 MOST_SUBSTEPS = 10_000  # a step of float32 is lost in rounding beyond
+MOST_PASSES = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class Sampler(Sampling):
     """Law `Refined`: take its second pass in every step."""
     refine_noise: float = 1.0
     """Share of the noise that the second pass leaves open; 1 draws from the law of the step, less keeps closer to its mean."""
+    passes: int = 4
+    """Law `Transport`: passes of its flow in every step; 0 draws its Gaussian, more come nearer to the law of the data."""
     measured: bool = False
     """The start is a measurement: draw the true state behind it, and add the learned measurement noise to what comes out."""
 
@@ -43,6 +46,7 @@ class Sampler(Sampling):
         )
         check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
         check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
+        check(0 <= self.passes <= MOST_PASSES, f"`passes` must be from 0 to {MOST_PASSES}. Got {self.passes=}.")
         check(self.refine_noise >= 0, f"`refine_noise` must not be negative. Got {self.refine_noise=}.")
         check(self.balance is None or 0 <= self.balance <= 2, f"`balance` must be within [0, 2]. Got {self.balance=}.")
         missing = self.correction == "off" and self.solver in ("heun", "milstein")
@@ -65,6 +69,9 @@ class Law(Choice):
     """Whether its noise may go together."""
     proposes: ClassVar[bool] = False
     """Whether its further nets take a proposal as the newest slot: a shared net is then told such a pass by a mark."""
+
+    transports: ClassVar[bool] = False
+    """Whether it has a net of a step that is being made, `transport`: always one of its own, since it takes more."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -152,6 +159,22 @@ class Mixture(Law):
         able = config.start_probability == 1 and not (config.denoiser and config.denoiser.alpha)
         remedy = "It needs tau='start' and a `denoiser` without `alpha`."
         check(able, f"`Mixture` learns how steps from observed states are distributed. {remedy}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transport(Law):
+    """Any law: Euler's Gaussian, carried to the law of a step by a flow of a few passes. It learns steps of one length."""
+
+    builds: ClassVar[str] = "neuralsde.sde.laws.transport:TransportStep"
+    transports: ClassVar[bool] = True
+
+    flow_loss: Literal["mse", "nll"] = "mse"
+    """Squared error, or the likelihood with g held fixed."""
+
+    def check(self, config: NeuralSDEConfig) -> None:
+        able = config.start_probability == 1 and not (config.denoiser and config.denoiser.alpha)
+        remedy = "It needs tau='start' and a `denoiser` without `alpha`."
+        check(able, f"`Transport` learns how steps from observed states are distributed. {remedy}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +285,7 @@ class NeuralSDEConfig(BackboneModelConfig):
     interpolation: Literal["linear", "bridge"] = "linear"
     """States between two observed ones lie on the straight line (the paper), or on a Brownian bridge, as those of the path do."""
     law: Law = field(default_factory=Euler)
-    """How one step is distributed: Euler, Moments, Mixture, Refined or Deterministic."""
+    """How one step is distributed: Euler, Moments, Mixture, Transport, Refined or Deterministic."""
     covariance: Covariance = field(default_factory=Diagonal)
     """How the noise of a step goes together: Diagonal, Full or LowRank."""
     denoiser: Denoiser | None = field(default_factory=Denoiser)

@@ -6,6 +6,7 @@ is never written to.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from neuralsde.models.evaluation import evaluated, has_dropout
 from neuralsde.models.scale import join_condition
 from neuralsde.nets.fused import read_all
+from neuralsde.nets.target import EMBEDDING, read_target
 from neuralsde.sde.config import NeuralSDEConfig, Sampler
 from neuralsde.sde.measurement import Measured, MeasurementNoise
 from neuralsde.sde.sizes import StepSizes
@@ -86,6 +88,14 @@ class Fields:
         """α(x) ≥ 0, the learned weight of the score, in units of std² / dt_ref."""
         share = nn.functional.softplus(self.read(state, condition, "alpha")["alpha"] - 2)
         return share * torch.exp(2 * self.sizes.typical)
+
+    def transport(self, state: Tensor, condition: Tensor | None, u: Tensor, s: Tensor) -> Tensor:
+        """v of a step that is being made: u, at generation times s."""
+        self.passes["transport"] += 1
+        gain = max(
+            1.0, math.sqrt(EMBEDDING / 2 / u[0].numel())
+        )  # as loud as the sines of s, or a net hears those alone
+        return read_target(self.nets["transport"], gain * u, s, state, condition)
 
     def measured(self, state: Tensor, condition: Tensor | None) -> Measured:
         """What is known of the true state behind the newest slot."""

@@ -47,6 +47,7 @@ from neuralsde.models.evaluation import evaluated
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
 from neuralsde.nets.backbone import Backbone, Form, backbone_of
+from neuralsde.nets.target import read_target, target_form
 from neuralsde.sde.config import Full, LowRank, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.findings import findings
@@ -97,7 +98,7 @@ class NeuralSDE(SequenceModel):
 
     @classmethod
     def net_names(cls, config: NeuralSDEConfig) -> list[str]:
-        return ["trunk"] if config.shared else list(config.parts)
+        return (["trunk"] if config.shared else list(config.parts)) + ["transport"] * config.law.transports
 
     @classmethod
     def default_nets(cls, config: NeuralSDEConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
@@ -106,8 +107,12 @@ class NeuralSDE(SequenceModel):
         if config.shared:
             every = [name for name, num in parts.items() for _ in range(num)]
             readers = tuple(k for k, name in enumerate(every) if name in ("diffusion", "correlation"))
-            return {"trunk": net(config.net, replace(form, num_fields=len(every), readers=readers))}
-        return {name: net(config.net, replace(form, num_fields=num)) for name, num in parts.items()}
+            nets: dict[str, nn.Module] = {
+                "trunk": net(config.net, replace(form, num_fields=len(every), readers=readers))
+            }
+        else:
+            nets = {name: net(config.net, replace(form, num_fields=num)) for name, num in parts.items()}
+        return nets | ({"transport": net(config.net, target_form(net, form))} if config.law.transports else {})
 
     def measure(self, data: Transitions) -> Transition:
         pairs = super().measure(data)
@@ -375,15 +380,25 @@ class NeuralSDE(SequenceModel):
             raise ValueError(
                 "`nets` must hold a net of its own for each name: what they learn must not mix. Got one twice."
             )
+        parts = self.config.num_fields(math.prod(self.scale.shape))
         for name, net in self.nets.items():
-            what = f"a state {tuple(state.shape)} and a condition {None if condition is None else (2, size)}"
+            carries = name == "transport"
+            given = (
+                target_form(Backbone, Form(self.scale.shape, condition_size=size)).condition_size if carries else size
+            )
+            what = f"a state {tuple(state.shape)} and a condition {(2, given) if given else None}"
             try:
                 with torch.no_grad():
-                    got = tuple(evaluated(net)(state.to(next(net.parameters(), state).device), condition).shape)
+                    own, here = evaluated(net), state.to(next(net.parameters(), state).device)
+                    made = (
+                        read_target(own, here[:, -1], here.new_zeros(1), here, condition)
+                        if carries
+                        else own(here, condition)
+                    )
+                    got = tuple(made.shape)
             except (TypeError, RuntimeError) as error:
                 raise ValueError(f"The net {name!r} must take {what}. It says: {error}") from error
-            parts = self.config.num_fields(math.prod(self.scale.shape))
-            num = sum(parts.values()) if self.config.shared else parts[name]
-            wanted = (2, *([num] if self.config.shared or num > 1 else []), *self.scale.shape)
+            num = 1 if carries else sum(parts.values()) if self.config.shared else parts[name]
+            wanted = (2, *([num] if num > 1 or (self.config.shared and not carries) else []), *self.scale.shape)
             if got != wanted:
                 raise ValueError(f"The net {name!r} must map a state {tuple(state.shape)} to {wanted}. Got {got}.")

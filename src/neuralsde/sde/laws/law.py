@@ -15,9 +15,10 @@ from neuralsde.models.sequence import Condition
 from neuralsde.sde.config import Law, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.measurement import Measured
-from neuralsde.sde.pairs import Gap, Pair
+from neuralsde.sde.pairs import Gap, Pair, of_another_length
 from neuralsde.solvers.correlation import LowRankCorrelation
 from neuralsde.solvers.gaussian import cholesky, solve_lower
+from neuralsde.solvers.grid import steps_in
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import SCHEMES, Coefficients
@@ -99,6 +100,24 @@ class StepLaw(nn.Module, ABC):
             return replace(c, further=step.dt.reshape(-1, 1).sqrt() * shared)
 
         return SCHEMES[sampler.solver](sde, step.x, step.time, step.dt, step.dw)
+
+
+def check_one_length(name: str, gaps: Tensor) -> None:
+    """Refuse data of which a law of one length cannot be learned."""
+    if bool(of_another_length(gaps).any()):
+        raise ValueError(
+            f"The law `{name}` learns steps of one length. Got gaps that differ. Give a `lag`, or use Euler()."
+        )
+
+
+def check_that_length(name: str, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
+    """Refuse to draw steps of another length than those that were learned."""
+    steps = gaps / steps_in(gaps, max_step)
+    off = steps[(gaps > 0) & of_another_length(steps)]
+    if len(off) or sampler.solver not in ("law", "euler_maruyama"):
+        took = f"steps of {float(off[0]) * unit:g}" if len(off) else f"{sampler.solver=}"
+        remedy = "Draw at times that far apart with substeps=1 and the solver of the law."
+        raise ValueError(f"The law `{name}` knows Euler's steps of {unit:g}. Got {took}. {remedy}")
 
 
 def residual(fields: Fields, read: dict[str, Tensor], pair: Pair) -> Tensor:

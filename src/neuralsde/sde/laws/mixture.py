@@ -24,11 +24,10 @@ from neuralsde.models.sequence import Condition
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.euler import EulerStep
-from neuralsde.sde.laws.law import residual
+from neuralsde.sde.laws.law import check_one_length, check_that_length, residual
 from neuralsde.sde.losses import diffusion_nll, flow_mse
 from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, Pair, of_another_length
-from neuralsde.solvers.grid import steps_in
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
@@ -131,20 +130,11 @@ class MixtureStep(EulerStep):
         return read["flow"] + g * mean, g * std
 
     def check_data(self, gaps: Tensor) -> None:
-        if bool(of_another_length(gaps).any()):
-            raise ValueError(
-                "The law `Mixture` learns steps of one length. Got gaps that differ. Give a `lag`, or use Euler()."
-            )
+        check_one_length("Mixture", gaps)
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
-        if sampler.diffusion == 0:
-            return
-        steps = gaps / steps_in(gaps, max_step)
-        off = steps[(gaps > 0) & of_another_length(steps)]
-        if len(off) or sampler.solver not in ("law", "euler_maruyama"):
-            took = f"steps of {float(off[0]) * unit:g}" if len(off) else f"{sampler.solver=}"
-            remedy = "Draw at times that far apart with substeps=1 and the solver of the law."
-            raise ValueError(f"The law `Mixture` knows Euler's steps of {unit:g}. Got {took}. {remedy}")
+        if sampler.diffusion:
+            check_that_length("Mixture", sampler, gaps, max_step, unit)
 
     def advance(self, fields: Fields, step: Step, condition: Condition, noise: Noise, sampler: Sampler) -> Tensor:
         if sampler.diffusion == 0:
