@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -623,6 +624,23 @@ def shipped_bf16() -> str:
     return _show([[f"{row['clips']} test clips", "value"], *body])
 
 
+def transport() -> str:
+    """Distance of one step to the truth, by law and passes."""
+    rows = _results("transport.json")["rows"]
+    passes = sorted({row["passes"] for row in rows})
+    body = []
+    for name in dict.fromkeys(row["system"] for row in rows):
+        for method in dict.fromkeys(row["method"] for row in rows):
+            own = [row for row in rows if (row["system"], row["method"]) == (name, method)]
+            found = {k: [row["distance"] for row in own if row["passes"] == k] for k in passes}
+            shown = [f"{statistics.mean(v):.3f} ± {statistics.stdev(v):.3f}" if v else "–" for v in found.values()]
+            if method == "Mixture":
+                shown = ["–", shown[0], *shown[2:]]  # it takes one pass
+            floor = statistics.mean(row["floor"] for row in own)
+            body.append([name, method, *shown, f"{floor:.3f}"])
+    return _show([["step", "law", *(f"{k} passes" if k != 1 else "1 pass" for k in passes), "floor"], *body])
+
+
 def latency() -> str:
     """Milliseconds for a plan of eight actions, or for one action, sorted."""
     rows = [r for r in _results("pusht_latency.json")["rows"].items() if "cpu" in r[1]]
@@ -643,6 +661,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "walking": walking,
     "forecasting": forecasting,
     "rollouts": rollouts,
+    "transport": transport,
     "frames": frames,
     "bf16": shipped_bf16,
     "rivals": rivals,

@@ -11,7 +11,7 @@ from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.config import Denoiser, Mixture, NeuralSDEConfig, Sampler
+from neuralsde.sde.config import Denoiser, Mixture, NeuralSDEConfig, Sampler, Transport
 from neuralsde.solvers.noise import Noise
 
 NET = MLPConfig(width=16, depth=1)
@@ -22,6 +22,7 @@ CONFIGS = {
         net=NET, tau="uniform", noise=0.2, denoiser=Denoiser(alpha=True), **s
     ),
     "NeuralSDE-mixture": lambda **s: NeuralSDEConfig(net=NET, law=Mixture(components=3), **s),
+    "NeuralSDE-transport": lambda **s: NeuralSDEConfig(net=NET, law=Transport(), **s),
     "NeuralSDE-heun": lambda **s: NeuralSDEConfig(net=NET, sampler=Sampler(solver="heun", substeps=2), **s),
     "DDIM": lambda **s: DDIMConfig(net=NET, sampler=DiffusionSteps(num_steps=4), **s),
     "RectifiedFlow": lambda **s: RectifiedFlowConfig(net=NET, sampler=Generation(num_steps=4), target="increment", **s),

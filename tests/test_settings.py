@@ -12,7 +12,8 @@ from neuralsde.core.records import Choice
 from neuralsde.experiments.config import Experiment
 from neuralsde.models.saving import SETTINGS
 
-MOST = 159  # 150; `transform`, `components` of Mixture, `covariance`, `rank` of LowRank; `pad_history`; four of StepsConfig
+# 150; `transform`, `components` of Mixture, `covariance`, `rank` of LowRank; `pad_history`; four of StepsConfig; `passes`
+MOST = 160
 
 
 def settings(kind, found=None):

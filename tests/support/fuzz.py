@@ -420,7 +420,7 @@ def doors(folder: Path) -> dict[str, Door]:
         ),
     }
     for kind in (
-        nsde.Sampler, nsde.Euler, nsde.Moments, nsde.Refined, nsde.Denoiser, nsde.NeuralSDEConfig, nsde.TrainConfig,
+        nsde.Sampler, nsde.Euler, nsde.Moments, nsde.Transport, nsde.Refined, nsde.Denoiser, nsde.NeuralSDEConfig, nsde.TrainConfig,
         nsde.RunOptions, nsde.PolicyConfig, nsde.MLPConfig, nsde.VideoFit,
     ):  # fmt: skip
         found[kind.__name__] = Door(kind, dict, tuple(f.name for f in fields(kind)))
@@ -522,7 +522,9 @@ def main() -> None:
                 print(f"{result}: {door}({value}): {words}")
             if result not in ("fine", "clean"):
                 bad.append(f"{door}({value}): {result}: {words}")
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Of this program alone: the peak that getrusage knows is also that of the process which was forked for it
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    memory = int(peak.split()[1]) * 1024
     print(json.dumps({"counts": counts, "bad": bad, "slowest": slowest, "memory": memory}, indent=1))
 
 

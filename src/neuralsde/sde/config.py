@@ -168,9 +168,6 @@ class Transport(Law):
     builds: ClassVar[str] = "neuralsde.sde.laws.transport:TransportStep"
     transports: ClassVar[bool] = True
 
-    flow_loss: Literal["mse", "nll"] = "mse"
-    """Squared error, or the likelihood with g held fixed."""
-
     def check(self, config: NeuralSDEConfig) -> None:
         able = config.start_probability == 1 and not (config.denoiser and config.denoiser.alpha)
         remedy = "It needs tau='start' and a `denoiser` without `alpha`."
