@@ -627,18 +627,21 @@ def shipped_bf16() -> str:
 def transport() -> str:
     """Distance of one step to the truth, by law and passes."""
     rows = _results("transport.json")["rows"]
-    passes = sorted({row["passes"] for row in rows})
+    methods = list(dict.fromkeys(row["method"] for row in rows))
     body = []
     for name in dict.fromkeys(row["system"] for row in rows):
-        for method in dict.fromkeys(row["method"] for row in rows):
-            own = [row for row in rows if (row["system"], row["method"]) == (name, method)]
-            found = {k: [row["distance"] for row in own if row["passes"] == k] for k in passes}
-            shown = [f"{statistics.mean(v):.3f} ± {statistics.stdev(v):.3f}" if v else "–" for v in found.values()]
-            if method == "Mixture":
-                shown = ["–", shown[0], *shown[2:]]  # it takes one pass
-            floor = statistics.mean(row["floor"] for row in own)
-            body.append([name, method, *shown, f"{floor:.3f}"])
-    return _show([["step", "law", *(f"{k} passes" if k != 1 else "1 pass" for k in passes), "floor"], *body])
+        for passes in sorted({row["passes"] for row in rows}):
+            cells = []
+            for method in methods:
+                asked = (
+                    0 if method == "Mixture" and passes == 1 else None if method == "Mixture" else passes
+                )  # it takes one
+                key = (name, method, asked)
+                found = [row["distance"] for row in rows if (row["system"], row["method"], row["passes"]) == key]
+                cells.append(f"{statistics.mean(found):.3f} ± {statistics.stdev(found):.3f}" if found else "–")
+            floor = statistics.mean(row["floor"] for row in rows if row["system"] == name)
+            body.append([name, str(passes), *cells, f"{floor:.3f}"])
+    return _show([["step", "passes", *methods, "floor"], *body])
 
 
 def latency() -> str:
