@@ -644,6 +644,19 @@ def transport() -> str:
     return _show([["step", "passes", *methods, "floor"], *body])
 
 
+def forecasting_scale() -> str:
+    """Seconds and memory of many series and of many rows."""
+    body = [
+        [
+            row["case"],
+            *(f"{row[f'{part}_seconds']:.0f} s" for part in ("fit", "forecast")),
+            f"{row['peak_gib']:.1f} GiB",
+        ]
+        for row in _results("forecasting_scale.json")["rows"]
+    ]
+    return _show([["table", "fit", "forecast", "peak memory"], *body])
+
+
 def latency() -> str:
     """Milliseconds for a plan of eight actions, or for one action, sorted."""
     rows = [r for r in _results("pusht_latency.json")["rows"].items() if "cpu" in r[1]]
@@ -664,6 +677,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "walking": walking,
     "forecasting": forecasting,
     "rollouts": rollouts,
+    "forecasting-scale": forecasting_scale,
     "transport": transport,
     "frames": frames,
     "bf16": shipped_bf16,
