@@ -20,7 +20,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from laws_mixture import NUM_DRAWS, NUM_PATHS, SYSTEMS
+from laws_mixture import NUM_DRAWS, NUM_PATHS, SYSTEMS, train
 
 import neuralsde as nsde
 from neuralsde.baselines.config import Generation, RectifiedFlowConfig
@@ -30,7 +30,6 @@ from neuralsde.training.run_folder import provenance, write_results
 PASSES = (0, 1, 2, 4, 8, 16, 32)
 NAMES = ("coin", "event", "skewed", "jumps")
 STEPS = 1_500
-NET = nsde.MLPConfig(width=32, depth=2)
 LAWS = {"Transport": nsde.Transport(), "Mixture": nsde.Mixture()}
 
 
@@ -44,12 +43,13 @@ def run(job: tuple[str, str, int]) -> list[dict[str, Any]]:
     method, name, seed = job
     warnings.simplefilter("ignore")
     system = SYSTEMS[name]
-    data = system.paths(np.random.default_rng(seed), NUM_PATHS)
     if method in LAWS:
-        model: Any = nsde.NeuralSDE.for_data(data, law=LAWS[method], net=NET, noise=0.0, denoiser=None, seed=seed)
+        model: Any = train(name, LAWS[method], seed=seed, steps=STEPS)
     else:
-        model = build(RectifiedFlowConfig(net=NET, target="increment", noise=0.0), data.transitions(), seed=seed)
-    nsde.fit(model, data, steps=STEPS, batch_size=512, lr=3e-3, seed=seed, progress=False, cpu=True)
+        data = system.paths(np.random.default_rng(seed), NUM_PATHS)
+        net = nsde.MLPConfig(width=32, depth=2)
+        model = build(RectifiedFlowConfig(net=net, target="increment", noise=0.0), data.transitions(), seed=seed)
+        nsde.fit(model, data, steps=STEPS, batch_size=512, lr=3e-3, seed=seed, progress=False, cpu=True)
     truth, again = (system.draw(np.random.default_rng([seed, k]), (NUM_DRAWS,)) for k in (1, 2))
     rows = []
     for passes in PASSES if method != "Mixture" else (0,):

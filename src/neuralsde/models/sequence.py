@@ -310,9 +310,8 @@ class SequenceModel(nn.Module, ABC):
         if alike and known and small and type(noise) is Noise:
 
             def whole(counted: Counter[str], keys: Tensor, *own: Tensor) -> Tensor:
-                return self._walk(
-                    own, Noise(keys), hold(grid), sampler, counted
-                )  # its place in memory is a part of the key
+                # The place of the grid in memory is a part of the key: it must not become another's
+                return self._walk(own, Noise(keys), hold(grid), sampler, counted)
 
             done = self.recordings.replay(self._kernels(given, grid, sampler), whole, (noise.keys, *given))
             if done is not None:

@@ -92,9 +92,8 @@ class Fields:
     def transport(self, state: Tensor, condition: Tensor | None, u: Tensor, s: Tensor) -> Tensor:
         """v of a step that is being made: u, at generation times s."""
         self.passes["transport"] += 1
-        gain = max(
-            1.0, math.sqrt(EMBEDDING / 2 / u[0].numel())
-        )  # as loud as the sines of s, or a net hears those alone
+        # As loud as the sines of s, or a net hears those alone
+        gain = max(1.0, math.sqrt(EMBEDDING / 2 / u[0].numel()))
         return read_target(self.nets["transport"], gain * u, s, state, condition)
 
     def measured(self, state: Tensor, condition: Tensor | None) -> Measured:

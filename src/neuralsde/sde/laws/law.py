@@ -102,22 +102,26 @@ class StepLaw(nn.Module, ABC):
         return SCHEMES[sampler.solver](sde, step.x, step.time, step.dt, step.dw)
 
 
-def check_one_length(name: str, gaps: Tensor) -> None:
+def check_one_length(name: str, gaps: Tensor, remedy: str = "Give a `lag`, or use Euler().") -> None:
     """Refuse data of which a law of one length cannot be learned."""
     if bool(of_another_length(gaps).any()):
-        raise ValueError(
-            f"The law `{name}` learns steps of one length. Got gaps that differ. Give a `lag`, or use Euler()."
-        )
+        raise ValueError(f"The law `{name}` learns steps of one length. Got gaps that differ. {remedy}")
 
 
-def check_that_length(name: str, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
+def check_that_length(
+    who: str,
+    sampler: Sampler,
+    gaps: Tensor,
+    max_step: float,
+    unit: float,
+    remedy: str = "Draw at times that far apart with substeps=1 and the solver of the law.",
+) -> None:
     """Refuse to draw steps of another length than those that were learned."""
     steps = gaps / steps_in(gaps, max_step)
     off = steps[(gaps > 0) & of_another_length(steps)]
     if len(off) or sampler.solver not in ("law", "euler_maruyama"):
         took = f"steps of {float(off[0]) * unit:g}" if len(off) else f"{sampler.solver=}"
-        remedy = "Draw at times that far apart with substeps=1 and the solver of the law."
-        raise ValueError(f"The law `{name}` knows Euler's steps of {unit:g}. Got {took}. {remedy}")
+        raise ValueError(f"{who} knows Euler's steps of {unit:g}. Got {took}. {remedy}")
 
 
 def residual(fields: Fields, read: dict[str, Tensor], pair: Pair) -> Tensor:

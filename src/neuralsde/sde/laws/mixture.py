@@ -134,7 +134,7 @@ class MixtureStep(EulerStep):
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
         if sampler.diffusion:
-            check_that_length("Mixture", sampler, gaps, max_step, unit)
+            check_that_length("The law `Mixture`", sampler, gaps, max_step, unit)
 
     def advance(self, fields: Fields, step: Step, condition: Condition, noise: Noise, sampler: Sampler) -> Tensor:
         if sampler.diffusion == 0:

@@ -21,10 +21,9 @@ from neuralsde.models.sequence import Condition
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.euler import EulerStep
-from neuralsde.sde.laws.law import residual
+from neuralsde.sde.laws.law import check_one_length, check_that_length, residual
 from neuralsde.sde.losses import diffusion_nll, flow_loss, refiner_mse
-from neuralsde.sde.pairs import Gap, Pair, of_another_length
-from neuralsde.solvers.grid import steps_in
+from neuralsde.sde.pairs import Gap, Pair
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 
@@ -65,18 +64,12 @@ class RefinedStep(EulerStep):
         return [f"{what}; 0 and 1 are right. Rare events are drawn too seldom. Use Mixture(), or Euler()."]
 
     def check_data(self, gaps: Tensor) -> None:
-        if bool(of_another_length(gaps).any()):
-            raise ValueError("The law `Refined` learns steps of one length. Got gaps that differ. Use Euler().")
+        check_one_length("Refined", gaps, "Use Euler().")
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
-        if not refines(sampler):
-            return
-        steps = gaps / steps_in(gaps, max_step)
-        off = steps[(gaps > 0) & of_another_length(steps)]
-        if len(off) or sampler.solver not in ("law", "euler_maruyama"):
-            took = f"steps of {float(off[0]) * unit:g}" if len(off) else f"{sampler.solver=}"
+        if refines(sampler):
             remedy = "Draw at times that far apart, or pass Sampler(refine=False)."
-            raise ValueError(f"The refiner knows Euler's steps of {unit:g}. Got {took}. {remedy}")
+            check_that_length("The refiner", sampler, gaps, max_step, unit, remedy)
 
     def advance(self, fields: Fields, step: Step, condition: Condition, noise: Noise, sampler: Sampler) -> Tensor:
         if not refines(sampler):

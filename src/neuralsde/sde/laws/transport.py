@@ -82,7 +82,7 @@ class TransportStep(EulerStep):
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor, max_step: float, unit: float) -> None:
         if sampler.passes and sampler.diffusion:
-            check_that_length("Transport", sampler, gaps, max_step, unit)
+            check_that_length("The law `Transport`", sampler, gaps, max_step, unit)
 
     @property
     def repeats(self) -> bool:
