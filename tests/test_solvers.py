@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import numpy as np
@@ -10,8 +11,9 @@ from problems import GeometricBrownianMotion
 from scipy import stats
 
 from neuralsde.models.scale import Scale
+from neuralsde.solvers import integrate as solver
 from neuralsde.solvers.grid import Grid, Times, grid_between, output_times
-from neuralsde.solvers.integrate import Diverged, integrate
+from neuralsde.solvers.integrate import Diverged
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import SCHEMES, Coefficients, euler
 
@@ -34,6 +36,12 @@ def walk(scheme, sde, x, times, dw):
     for m, dt in enumerate(times.diff()):
         x = scheme(sde, x, times[m].expand(len(x)), dt.expand(len(x), 1), dw[:, m])
     return x
+
+
+def integrate(advance, history, grid, noise, *, box=None, first_path=0):
+    """States at the output times, checked on the way as `sample` does."""
+    check = functools.partial(solver.check_inside, box=box, first_path=first_path)
+    return solver.at_outputs(solver.walk(advance, history, grid, noise, check=check), grid)
 
 
 def advance_with(scheme, sde):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -137,21 +135,6 @@ def at_outputs(path: Float[Tensor, "P K *S"], grid: Grid) -> Float[Tensor, "P T 
     if len(grid.output) == 1:
         return path.index_select(1, grid.output[0])
     return path[torch.arange(len(path), device=path.device)[:, None], grid.output]
-
-
-def integrate(
-    advance: Callable[[Step], Tensor],
-    history: Float[Tensor, "P H *S"],
-    grid: Grid,
-    noise: Noise,
-    *,
-    box: tuple[Tensor, Tensor] | None = None,
-    first_path: int = 0,
-    **settings: Any,
-) -> Float[Tensor, "P T *S"]:
-    """`walk`, with the states checked on the way; those at the output times."""
-    check = partial(check_inside, box=box, first_path=first_path)
-    return at_outputs(walk(advance, history, grid, noise, check=check, **settings), grid)
 
 
 def check_inside(
