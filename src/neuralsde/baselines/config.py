@@ -18,9 +18,12 @@ class Generation(Sampling):
 
     num_steps: int = 10
     """Network passes per generated state."""
+    temperature: float = 1.0
+    """Factor on the noise that a state is made from."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check(self.temperature >= 0, f"`temperature` must not be negative. Got {self.temperature=}.")
         check(self.num_steps >= 1, f"`num_steps` must be at least 1. Got {self.num_steps=}.")
 
 

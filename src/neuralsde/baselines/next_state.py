@@ -101,6 +101,9 @@ class NextStateModel(FixedStepModel):
             passes["net"] += 1
             return self.net(y, s, history, given)
 
-        y = self.generate(step.z, net, lambda k: noise.normal(first + k, shape, stream=2), sampler)
+        def fresh(k: int) -> Tensor:
+            return sampler.temperature * noise.normal(first + k, shape, stream=2)
+
+        y = self.generate(sampler.temperature * step.z, net, fresh, sampler)
         y = y * self.spread + self.shift
         return Advance(y if self.config.target == "next" else step.x + y, passes)

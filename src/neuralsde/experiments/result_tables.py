@@ -447,11 +447,32 @@ def scaling(values: Mapping[str, Any]) -> str:
     return f"{table}\n\nL' ∝ N^{law.exponent:.4f}, Pearson {law.pearson:.4f} over {len(points)} sizes."
 
 
+def fronts(values: Mapping[str, Any]) -> str:
+    """Scores by network passes, at the temperatures that validation clips chose; then 36 frames ahead."""
+    rows: dict[str, list[list[str]]] = {"": [], "36 frames, ": []}
+    for ahead, lines in rows.items():
+        for label, row in values["summary"].items():
+            named = [f"{ahead}passes {k}: " for k in recipes.FRONT]
+            plain = {"": "", "36 frames, ": "36 frames: "}[ahead]
+            prefixes = [p for p in named if f"{p}psnr" in row] or [plain] * (f"{plain}psnr" in row)
+            for p in prefixes:
+                passes = f"{row[f'{p}passes_per_frame']['mean']:g}"
+                lines.append([label, passes, _value(row, f"{p}temperature", 2), *_frame_figures(row, p)])
+    ours = values["summary"]["NSDE"]
+    for name, prefix in {"copy of the last frame": "copy: ", "decoder on true latents": "decoder: "}.items():
+        rows[""].append([name, "0", "–", *_frame_figures(ours, prefix)])
+    return "\n\n".join(
+        _table(f"{head} | passes per frame | temperature | {HEAD}", lines)
+        for head, lines in zip(("method", "method, 36 frames ahead"), rows.values())
+    )
+
+
 TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "branching": branching,
     "known-sdes": known_sdes,
     "pusht": pusht,
     "video-collisions": collisions,
+    "video-fronts": fronts,
     "video-collisions-128": large,
     "video-scaling": scaling,
     "video-people": people,

@@ -62,7 +62,11 @@ class VideoVariant:
     name: str
     """In the results."""
     passes: int | None = None
-    """Network passes per frame, if not the model's own: steps of a generative model, substeps of a Neural SDE."""
+    """Network passes per frame, if not the model's own: steps of a generative model; of a Neural SDE with the law Transport the
+    Gaussian and those after it, else substeps."""
+    temperatures: tuple[float, ...] = ()
+    """Factors on the noise, of which one is chosen on validation clips: that of the smallest distance of motion among those
+    with a PSNR no lower than at 1. Test clips are drawn with it alone."""
     diffusion: float | None = None
     """Factor on the learned noise, if not the sampler's."""
     pull: float | None = None
@@ -87,6 +91,8 @@ class VideoVariant:
         check(self.rate >= 1, f"`rate` must be at least 1. Got {self.rate=}.")
         check(self.rate == 1 or self.length is None, "`rate` and `length` are for variants of their own.")
         check(self.passes is None or self.passes >= 1, f"`passes` must be at least 1. Got {self.passes=}.")
+        fair = not self.temperatures or (1.0 in self.temperatures and self.part == "test" and self.rate == 1)
+        check(fair, f"`temperatures` must hold 1, for test clips at their own rate. Got {self.temperatures=}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.video_config import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
 from neuralsde.nets.config import UViTConfig
-from neuralsde.sde.config import Denoiser, Deterministic, Euler, Sampler
+from neuralsde.sde.config import Denoiser, Deterministic, Euler, LowRank, Sampler, Transport
 from neuralsde.video import defaults
 from neuralsde.video.defaults import CONTEXT, NET, NOISE, SHARE_OF_NOISE, TRAIN, learning_rate
 
@@ -171,6 +171,43 @@ def comparison() -> dict[str, Experiment]:
     }
     usual = {k: (QUIET,) for k in rows} | variants
     return {k: replace(run, task=replace(run.task, variants=usual[k])) for k, run in rows.items()}
+
+
+# Fronts: quality against passes, every method at the temperature that validation clips choose for it
+
+FRONT = (1, 2, 4, 8, 16)
+TEMPERATURES = (0.0, 0.4, 0.6, 0.8, 1.0)
+AHEAD = (1, 8)  # passes of the long roll-outs
+RANK = 8
+
+
+def _front(*numbers: int) -> tuple[VideoVariant, ...]:
+    chosen: dict[str, Any] = {"temperatures": TEMPERATURES}
+    short = tuple(VideoVariant(name=f"passes {k}", passes=k, **chosen) for k in numbers)
+    length = LONG.length
+    ahead = tuple(
+        VideoVariant(name=f"36 frames, passes {k}", passes=k, length=length, **chosen) for k in AHEAD if k in numbers
+    )
+    return short + ahead
+
+
+def transport() -> Experiment:
+    """Steps of any law: one pass is the Gaussian, each further one carries it on."""
+    run = _changed(neural_sde(), law=Transport(), sampler=Sampler(passes=3, diffusion=SHARE_OF_NOISE))
+    return replace(run, name="collisions-transport")
+
+
+def fronts() -> dict[str, Experiment]:
+    """Who is better at which cost: the method, noise that pixels share, and the rivals, with the same net and steps."""
+    one, all_ = _front(1), _front(*FRONT)
+    rows = {
+        "NSDE": (transport(), all_),
+        "NSDE, low-rank noise": (_changed(neural_sde(), covariance=LowRank(rank=RANK)), one),
+        "Flow Matching": (flow_matching(), all_),
+        "PFI": (pfi(), all_),
+        "regression": (regression(), (LONG,)),
+    }
+    return {label: replace(run, task=replace(run.task, variants=ways)) for label, (run, ways) in rows.items()}
 
 
 # 128 × 128

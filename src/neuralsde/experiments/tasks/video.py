@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +30,7 @@ from neuralsde.metrics.video import quality
 from neuralsde.models.config import Sampling
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.sde.config import Sampler
+from neuralsde.sde.config import Sampler, Transport
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.solvers.integrate import Diverged
 from neuralsde.solvers.noise import Noise
@@ -83,13 +84,30 @@ def validation_losses(model: SequenceModel, config: VideoConfig, *, seed: int = 
 
 
 def sampler_of(model: SequenceModel, variant: VideoVariant) -> Sampling:
-    """How a variant draws from a model: passes are steps of a generative model, substeps of a Neural SDE."""
+    """How a variant draws from a model."""
     usual = model.sampler
     names = ["diffusion", "pull", "refine", "refine_noise"] if isinstance(usual, Sampler) else []
     changes: dict[str, Any] = {name: value for name in names if (value := getattr(variant, name)) is not None}
     if variant.passes is not None:
-        changes["num_steps" if isinstance(usual, Generation) else "substeps"] = variant.passes
+        if isinstance(usual, Generation):
+            changes["num_steps"] = variant.passes
+        elif isinstance(model, NeuralSDE) and isinstance(model.config.law, Transport):
+            changes["passes"] = variant.passes - 1
+        else:
+            changes["substeps"] = variant.passes
     return with_settings(usual, changes)
+
+
+def at_temperature(sampler: Sampling, temperature: float) -> Sampling:
+    """The same with a factor on the noise: that of the start of a generative model, or of a Neural SDE's steps."""
+    name = "temperature" if isinstance(sampler, Generation) else "diffusion"
+    return with_settings(sampler, {name: temperature})
+
+
+def least_distance(tried: Mapping[float, tuple[float, float]]) -> float:
+    """The temperature of the smallest distance, of (distance, PSNR) by temperature, with no less PSNR than at 1."""
+    floor = tried[1.0][1]
+    return min((t for t, (_, psnr) in tried.items() if psnr >= floor), key=lambda t: tried[t][0])
 
 
 @lru_cache(maxsize=8)
@@ -108,12 +126,17 @@ def _scores(model: SequenceModel, config: VideoConfig, variant: VideoVariant, se
     truth = _truth(clips, variant.part, config.num_clips, given, variant.rate, config.autoencoder)
     if variant.rate > 1:
         return _scores_between(model, truth, variant, sampler, seed)
+    chosen: dict[str, Any] = {}
+    if variant.temperatures:
+        known = _truth(clips, "validation", config.num_clips, given, 1, config.autoencoder)
+        chosen = {"temperature": _chosen_temperature(model, known, variant.temperatures, sampler, seed)}
+        sampler = at_temperature(sampler, chosen["temperature"])
     num_paths = 1 if variant.name else config.num_paths
     drawn = draw(model, truth.given, truth.times, num_paths=num_paths, sampler=sampler, seed=seed)
     paths = drawn.paths[:, :, 1:]
     passes = sum(drawn.nfe.values()) / paths.shape[2]
     images = truth.decode(paths)
-    found: dict[str, Any] = {} if variant.name else {"num_clips": len(images)}
+    found: dict[str, Any] = chosen if variant.name else {"num_clips": len(images)}
     means, frames = quality(images[:, 0], truth.future, truth.groups)
     found |= {"passes_per_frame": passes, **means, **_distance(paths[:, 0], truth)}
     if not variant.name or variant.length is not None:
@@ -124,6 +147,18 @@ def _scores(model: SequenceModel, config: VideoConfig, variant: VideoVariant, se
     if num_paths > 1 and len(images) >= FEWEST:
         found |= _spread(images, truth.future)
     return found
+
+
+def _chosen_temperature(
+    model: SequenceModel, truth: ClipBatch, temperatures: Sequence[float], sampler: Sampling, seed: int
+) -> float:
+    tried = {}
+    for temperature in temperatures:
+        way = at_temperature(sampler, temperature)
+        paths = draw(model, truth.given, truth.times, sampler=way, seed=seed).paths[:, 0, 1:]
+        psnr = float(quality(truth.decode(paths), truth.future, truth.groups)[1]["psnr"].mean())
+        tried[temperature] = (_distance(paths, truth, num_resamples=0)["motion_distance"], psnr)
+    return least_distance(tried)
 
 
 def _scores_between(
@@ -152,14 +187,16 @@ def _scores_between(
     return {"passes_per_frame": passes, **means, **(_by_clip(frames, truth) if variant.part == "test" else {})}
 
 
-def _distance(drawn: Float[Tensor, "N F K h w"], truth: ClipBatch) -> dict[str, Any]:
+def _distance(
+    drawn: Float[Tensor, "N F K h w"], truth: ClipBatch, *, num_resamples: int = NUM_RESAMPLES
+) -> dict[str, Any]:
     """Between the motion of drawn and true latents, with half the width of its interval; of too few clips none."""
     if len(drawn) < FEWEST:
         return {}
     sets = (motion_features(x, context="out") for x in (drawn, truth.latents))
     one, two = (replace(x, values=x.values.cpu()) for x in sets)
     rng = torch.Generator().manual_seed(0)
-    some: dict[str, Any] = {"min_samples": 2, "num_resamples": NUM_RESAMPLES, "paired": True, "groups": truth.groups}
+    some: dict[str, Any] = {"min_samples": 2, "num_resamples": num_resamples, "paired": True, "groups": truth.groups}
     found = frechet_distance(one, two, name=DISTANCE, rng=rng, **some)
     low, high = found.interval or (math.nan, math.nan)
     return {"motion_distance": found.value, "motion_distance_half_width": (high - low) / 2}
