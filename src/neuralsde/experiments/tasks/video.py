@@ -26,7 +26,7 @@ from neuralsde.experiments.tasks import clips as source
 from neuralsde.experiments.tasks.clips import read_clips
 from neuralsde.experiments.video_config import ClipsConfig, VideoConfig, VideoVariant
 from neuralsde.metrics.frechet import frechet_distance, frechet_floor, motion_features
-from neuralsde.metrics.video import quality
+from neuralsde.metrics.video import Measured, quality
 from neuralsde.models.config import Sampling
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.sequence import SequenceModel
@@ -157,7 +157,7 @@ def _chosen_temperature(
         way = at_temperature(sampler, temperature)
         paths = draw(model, truth.given, truth.times, sampler=way, seed=seed).paths[:, 0, 1:]
         psnr = float(quality(truth.decode(paths), truth.future, truth.groups)[1]["psnr"].mean())
-        tried[temperature] = (_distance(paths, truth, num_resamples=0)["motion_distance"], psnr)
+        tried[temperature] = (_motion_distance(paths, truth.latents).value, psnr)
     return least_distance(tried)
 
 
@@ -187,19 +187,20 @@ def _scores_between(
     return {"passes_per_frame": passes, **means, **(_by_clip(frames, truth) if variant.part == "test" else {})}
 
 
-def _distance(
-    drawn: Float[Tensor, "N F K h w"], truth: ClipBatch, *, num_resamples: int = NUM_RESAMPLES
-) -> dict[str, Any]:
+def _distance(drawn: Float[Tensor, "N F K h w"], truth: ClipBatch) -> dict[str, Any]:
     """Between the motion of drawn and true latents, with half the width of its interval; of too few clips none."""
     if len(drawn) < FEWEST:
         return {}
-    sets = (motion_features(x, context="out") for x in (drawn, truth.latents))
-    one, two = (replace(x, values=x.values.cpu()) for x in sets)
-    rng = torch.Generator().manual_seed(0)
-    some: dict[str, Any] = {"min_samples": 2, "num_resamples": num_resamples, "paired": True, "groups": truth.groups}
-    found = frechet_distance(one, two, name=DISTANCE, rng=rng, **some)
+    some: dict[str, Any] = {"num_resamples": NUM_RESAMPLES, "paired": True, "groups": truth.groups}
+    found = _motion_distance(drawn, truth.latents, rng=torch.Generator().manual_seed(0), **some)
     low, high = found.interval or (math.nan, math.nan)
     return {"motion_distance": found.value, "motion_distance_half_width": (high - low) / 2}
+
+
+def _motion_distance(drawn: Tensor, true: Tensor, **interval: Any) -> Measured:
+    one, two = (motion_features(x, context="out") for x in (drawn, true))
+    sets = (replace(x, values=x.values.cpu()) for x in (one, two))
+    return frechet_distance(*sets, name=DISTANCE, min_samples=2, **interval)
 
 
 def _references(truth: ClipBatch) -> dict[str, Any]:
