@@ -347,7 +347,6 @@ def pusht_ablations() -> str:
 
 SHOWN = {
     ("NSDE", "1"),
-    ("NSDE, refined", "2"),
     ("Flow Matching", "1"),
     ("Flow Matching", "10"),
     ("Flow Matching", "20"),
@@ -388,7 +387,7 @@ def _between(rate: str, *, short: bool = False) -> Callable[[], str]:
 
 def _ahead(name: str) -> Callable[[], str]:
     def table() -> str:
-        wanted = {"NSDE", "NSDE, refined", "Flow Matching", "PFI", "regression", "copy of the last frame"}
+        wanted = {"NSDE", "Flow Matching", "PFI", "regression", "copy of the last frame"}
         return _show(_pick(_begins(name, "36 frames ahead"), rows=lambda r: r in wanted))
 
     return table
@@ -422,11 +421,15 @@ def video_scaling() -> str:
     return result_tables.TABLES["video-scaling"](_results("video_scaling.json"))
 
 
-def video_source() -> str:
+def video_source(file: str) -> Callable[[], str]:
     """What the rows stand on."""
-    runs = _results("video_collisions.json")["runs"]
-    clips = next(r["scores"]["num_clips"] for r in runs if "num_clips" in r["scores"])
-    return f"{clips} test clips; {runs[0]['hardware']['gpu']}. Commits {_commits(runs)}."
+
+    def line() -> str:
+        runs = _results(file)["runs"]
+        clips = next(r["scores"]["num_clips"] for r in runs if "num_clips" in r["scores"])
+        return f"{clips} test clips; {runs[0]['hardware']['gpu']}. Commits {_commits(runs)}."
+
+    return line
 
 
 # Laws of a step
@@ -711,10 +714,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "pusht-scores": pusht_scores,
     "pusht-costs": pusht_costs,
     "pusht-ablations": pusht_ablations,
-    "video-64": _video_short("video-collisions"),
     "video-128": _video_short("video-collisions-128"),
     "video-people-short": _video_short("video-people"),
-    "video-ahead": _ahead("video-collisions"),
     "video-people-ahead": _ahead("video-people"),
     "video-between": _between("×2", short=True),
     "video-between-2": _between("×2"),
@@ -731,9 +732,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "video-people": _video("video-people", "passes per frame"),
     "video-people-pairs": _pairs("video-people", "NSDE −"),
     "video-people-choice": _video_choice("video_people_choice.json"),
-    "video-refined-choice": _video_choice("video_refined_choice.json"),
     "video-scaling": video_scaling,
-    "video-source": video_source,
+    "video-source": video_source("video_collisions.json"),
+    "video-fronts-source": video_source("video_fronts.json"),
+    "video-fronts": _video("video-fronts", "temperature"),
+    "video-fronts-ahead": lambda: _show(_tables("video-fronts")[1]),
     "speed": speed,
     "latency": latency,
 }

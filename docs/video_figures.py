@@ -16,7 +16,7 @@ from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.experiments.collisions.clips import clips
 from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.models.build import load
-from neuralsde.plots.paths import Curve, scaling_law, score_curves
+from neuralsde.plots.paths import Point, scaling_law, score_fronts
 from neuralsde.video.clips import Clip
 from neuralsde.video.files import write_video
 from neuralsde.video.model import VideoModel
@@ -26,27 +26,19 @@ from neuralsde.video.predict import straight
 ROOT = Path(__file__).parent.parent
 ASSETS = ROOT / "docs" / "assets"
 LENGTH, RATE = 16, 5
-PANELS = {"PSNR, dB": "psnr", "SSIM": "ssim", "distance of motion": "motion_distance"}
 
 
-def curves(results: Path) -> None:
-    """Quality against network passes per frame."""
+def front(results: Path) -> None:
+    """Distance of motion against PSNR, a line of passes for each method."""
     summary = json.loads(results.read_text(encoding="utf-8"))["summary"]
-    found: dict[str, dict[str, Curve]] = {panel: {} for panel in PANELS}
-    for label in ("NSDE", "NSDE, refined", "NSDE, uniform τ", "Flow Matching", "PFI"):
-        row = summary.get(label) or {}
-        prefixes = ["", *(k.removesuffix("psnr") for k in row if k.startswith("passes ") and k.endswith(": psnr"))]
-        prefixes = sorted((p for p in prefixes if f"{p}psnr" in row), key=lambda p: row[f"{p}passes_per_frame"]["mean"])
-        for panel, score in PANELS.items():
-            if prefixes:
-                found[panel][label] = Curve(
-                    [row[f"{p}passes_per_frame"]["mean"] for p in prefixes],
-                    [row[f"{p}{score}"]["mean"] for p in prefixes],
-                    [row[f"{p}{score}_half_width"]["mean"] for p in prefixes],
-                )
-    copy = summary["NSDE"]
-    references = {panel: {"copy of the last frame": copy[f"copy: {score}"]["mean"]} for panel, score in PANELS.items()}
-    score_curves(found, x_label="network passes per frame", references=references).savefig(ASSETS / "video_passes.png")
+    found: dict[str, list[Point]] = {}
+    for label, row in summary.items():
+        prefixes = [k.removesuffix("psnr") for k in row if k.startswith("passes ") and k.endswith(": psnr")] or [""]
+        found[label] = [
+            Point(*(row[f"{p}{score}"]["mean"] for score in ("motion_distance", "psnr", "passes_per_frame")))
+            for p in prefixes
+        ]
+    score_fronts(found, x_label="distance of motion", y_label="PSNR, dB").savefig(ASSETS / "video_front.png")
 
 
 def law(results: Path) -> None:
@@ -107,7 +99,7 @@ def main() -> None:
     parser.add_argument("--scene", type=int, default=0, help="of the test part")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     args = parser.parse_args()
-    for draw, name in ((curves, "video_collisions.json"), (law, "video_scaling.json")):
+    for draw, name in ((front, "video_fronts.json"), (law, "video_scaling.json")):
         if (args.results / name).exists():
             draw(args.results / name)
     if args.model:

@@ -119,7 +119,7 @@ def numbers_of(case):
     step = model.scale.step
     times = step * np.array([0.0, 1.0, 2.0, 4.0])
     found["samples"] = few(model.sample(batch.history, times, context=batch.context, num_paths=2, rng=3))
-    if case["kind"] == "NeuralSDE" and not case["config"]["refiner"]:
+    if case["kind"] == "NeuralSDE":
         finer = step * np.array([[0.0, 0.5, 2.2], [1.0, 2.0, 2.1], [0.0, 3.0, 5.0]])
         found["samples between"] = few(model.sample(batch.history, finer, context=batch.context, rng=4))
     if case["kind"] in ("NeuralSDE", "GaussianMLP", "LSTMGMM") and case["config"].get("diffusion", True):

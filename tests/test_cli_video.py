@@ -22,7 +22,7 @@ from video_files import write_film, write_sound
 from neuralsde.data.videos.decode import FrameSettings, read_video
 from neuralsde.experiments.collisions.clips import clips
 from neuralsde.experiments.demos import video as demo
-from neuralsde.sde.config import Refined
+from neuralsde.sde.config import Transport
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.video.config import VideoFit
 from neuralsde.video.fit import fit_videos
@@ -197,18 +197,18 @@ def test_frame_rates_keep_true_time(films, tmp_path, capsys):
     )
 
 
-def test_a_refined_model_draws_in_two_passes(films, tmp_path, capsys):
-    call("fit", films, *TINY, "--refine", "--output", tmp_path / "run")
+def test_a_model_of_three_passes_draws_so(films, tmp_path, capsys):
+    call("fit", films, *TINY, "--passes", "3", "--output", tmp_path / "run")
     video = load_video_model(tmp_path / "run")
-    assert isinstance(video.model.config.law, Refined)
-    assert video.futures(video.read(films / "scene1.mp4"), num_frames=4, seed=1).nfe == {"trunk": 8}
+    assert isinstance(video.model.config.law, Transport)
+    assert video.futures(video.read(films / "scene1.mp4"), num_frames=4, seed=1).nfe == {"trunk": 4, "transport": 8}
     call(
         "sample", tmp_path / "run", films / "scene1.mp4", "--fps", "2x", "--frames", "4", "--output", tmp_path / "a.mp4"
     )
     with pytest.raises(SystemExit, match="2"):
-        call("fit", films, *TINY, "--num-context", "1", "--refine", "--output", tmp_path / "b")
+        call("fit", films, *TINY, "--passes", "0", "--output", tmp_path / "b")
     text = capsys.readouterr().err
-    assert "`refine` needs `num_context` of 2 or more" in text
+    assert "`passes` must be from 1 to" in text
 
 
 def test_copies_are_learned_from_and_only_the_films_are_counted(films, run_dir, tmp_path, capsys):

@@ -1,5 +1,7 @@
 """What every sequence model owes: the same tests for the Neural SDE and for each baseline."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -208,3 +210,12 @@ def test_a_few_steps_of_training_lower_the_losses(kind):
     for name in before:
         if name not in ("alpha", "denoiser"):  # which may start near their best
             assert after[name] < before[name], name
+
+
+@pytest.mark.parametrize("name", ["DDIM", "RectifiedFlow"])
+def test_a_temperature_of_zero_leaves_no_chance(name):
+    model, pairs = make(name)
+    history, times = pairs[torch.arange(3)].history, np.array([0.0, DT, 2 * DT])
+    cold = dataclasses.replace(model.sampler, temperature=0.0)
+    assert torch.equal(*(model.sample(history, times, rng=seeded(k), sampler=cold) for k in (0, 1)))
+    assert not torch.equal(*(model.sample(history, times, rng=seeded(k)) for k in (0, 1)))

@@ -56,7 +56,7 @@ SLOW = {
         "nsde fit films --autoencoder runs/films --output runs/again": SMALL_VIDEO.replace(
             "--autoencoder-steps 2 ", ""
         ),
-        "nsde fit films --refine": f"{SMALL_VIDEO} --output runs/refined",
+        "nsde fit films --passes 2": f"{SMALL_VIDEO} --output runs/passes",
         "nsde fit films --copies 15": f"{SMALL_VIDEO} --copies 2 --output runs/copies",
         "nsde fit films --output runs/films --resume": SMALL_VIDEO,
         "nsde data videos --from DIR --size 128 --every 2": "--size 32 --num-workers 0",

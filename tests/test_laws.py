@@ -12,7 +12,7 @@ from toy_models import constant_model
 import neuralsde as nsde
 from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
-from neuralsde.sde.config import Denoiser, Euler, Full, LowRank, Moments, NeuralSDEConfig, Refined
+from neuralsde.sde.config import Denoiser, Euler, Full, LowRank, Mixture, Moments, NeuralSDEConfig
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import newest_divergence
@@ -178,7 +178,7 @@ def test_independent_noise_of_correlated_data_is_said():
 
 def test_what_cannot_have_a_covariance_refuses_it():
     for settings, message in (
-        ({"law": Refined(), "history": 2}, "has no correlated noise"),
+        ({"law": Mixture()}, "has no correlated noise"),
         ({"law": Euler(diffusion_loss="match")}, "learned by diffusion_loss='nll'"),
         ({"denoiser": Denoiser(alpha=True)}, "has no correlated noise"),
     ):
@@ -190,20 +190,6 @@ def test_what_cannot_have_a_covariance_refuses_it():
     model = NeuralSDE.for_data(data, covariance=LowRank(), net=TINY)
     with pytest.raises(ValueError, match="needs independent noise"):
         model.sample(np.zeros((1, 40)), [0.0, 1.0], sampler=nsde.Sampler(solver="heun"))
-
-
-# 4: what the refiner draws
-
-
-def test_a_refiner_that_shifts_the_mean_is_said():
-    model = constant_model(shape=(2,), law=Refined(), tau="start", history=2, values={"refiner": 0.8})
-    model.scale.mean.zero_()
-    model.scale.std.fill_(1.0)
-    x = torch.randn(600, 3, 2, generator=torch.Generator().manual_seed(0)).cumsum(1)
-    dt = torch.full((600,), 0.5)
-    pairs = Transition(history=x[:, :2], next=x[:, 2], dt=dt, time=0 * dt)
-    said = " ".join(model.findings(pairs))
-    assert "Refined steps have mean 0.5" in said and "0 and 1 are right" in said
 
 
 # 6: gaps that depend on the state

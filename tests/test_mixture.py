@@ -297,7 +297,7 @@ def test_events_have_their_probability(scores, name):
 
 @pytest.mark.slow
 def test_a_counter_reaches_its_mean(scores):
-    """One event in 50 steps; a refiner reached 0.08."""
+    """One event in 50 steps."""
     found = scores("event")
     assert found["mean_after_50"] == pytest.approx(1.0, rel=0.1)
     assert found["variance_after_50"] == pytest.approx(1.0, rel=0.15)

@@ -57,3 +57,15 @@ def test_a_record_with_another_value_is_refused(kind):
         assert name not in current({name: only}, kind)
         with pytest.raises(ValueError, match=rf"`{name}=other` is gone\. neuralsde 0\.1\.0 still reads this record"):
             current({name: "other"}, kind)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"kind": "NeuralSDEConfig", "refiner": True, "history": 2},
+        {"kind": "NeuralSDEConfig", "law": {"kind": "Refined", "weight": 0.1}},
+    ],
+)
+def test_refined_models_are_refused_with_the_version_that_reads_them(record):
+    with pytest.raises(ValueError, match=r"`Refined` is gone: use Transport\(\).* neuralsde 0\.1\.0 still reads"):
+        current(record)

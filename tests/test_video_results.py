@@ -5,8 +5,11 @@ import math
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
+import neuralsde as nsde
+from neuralsde.baselines.config import Generation
 from neuralsde.core.formats import current
 from neuralsde.core.records import from_dict
 from neuralsde.experiments import result_tables
@@ -15,6 +18,8 @@ from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import video as recipes
 from neuralsde.experiments.recipes.registry import COMPARISONS
 from neuralsde.experiments.result_tables import TABLES
+from neuralsde.experiments.tasks.video import at_temperature, least_distance, sampler_of
+from neuralsde.experiments.video_config import VideoVariant
 from neuralsde.metrics.power_law import fit_power_law
 from neuralsde.plots import paths as plots
 
@@ -116,14 +121,10 @@ def test_the_scaling_table_fits_what_is_there():
 
 
 def test_figures_draw(tmp_path):
-    curve = plots.Curve([1, 2, 10], [25.0, 26.0, 26.5], [0.1, None, 0.2])
-    panels = {"PSNR, dB": {"NSDE": curve}, "SSIM": {"NSDE": curve}}
-    references = {"PSNR, dB": {"copy": 24.0}}
-    figure = plots.score_curves(panels, x_label="passes", references=references)
-    figure.savefig(tmp_path / "curves.png")
-    assert len(figure.axes) == 2 and figure.axes[0].get_xscale() == "log" and figure.axes[0].get_yscale() == "linear"
-    far = plots.Curve([1, 2, 10], [2000.0, 60.0, 50.0])
-    assert plots.score_curves({"distance": {"NSDE": far}}, x_label="passes").axes[0].get_yscale() == "log"
+    points = [plots.Point(40.0, 23.0, 1), plots.Point(30.0, 23.1, 2)]
+    figure = plots.score_fronts({"NSDE": points, "PFI": points[:1]}, x_label="distance", y_label="PSNR, dB")
+    figure.savefig(tmp_path / "fronts.png")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["1", "2", "1"]
     plots.scaling_law([1e5, 1e6, 1e7], [3.0, 2.5, 2.1]).savefig(tmp_path / "law.png")
 
 
@@ -163,3 +164,29 @@ def test_published_files_say_where_they_came_from(name):
         assert run["label"] == "autoencoder" or experiment.model == rows[run["label"]].model
         assert all(math.isfinite(v) for v in run["scores"].values() if isinstance(v, float))
     assert TABLES[name](values)
+
+
+# Temperatures
+
+
+def test_the_temperature_of_least_distance_is_taken_among_those_with_enough_psnr():
+    tried = {0.0: (9.0, 25.0), 0.6: (4.0, 23.0), 0.8: (3.0, 21.9), 1.0: (5.0, 22.0)}
+    assert least_distance(tried) == 0.6  # 0.8 is nearer, with less PSNR than all of the noise
+
+
+def test_a_temperature_is_a_factor_on_the_noise_of_every_model():
+    assert at_temperature(Generation(num_steps=3), 0.4) == Generation(num_steps=3, temperature=0.4)
+    assert at_temperature(nsde.Sampler(passes=3), 0.4) == nsde.Sampler(passes=3, diffusion=0.4)
+    with pytest.raises(ValueError, match=r"`temperature` must not be negative"):
+        Generation(temperature=-0.1)
+    with pytest.raises(ValueError, match="`temperatures` must hold 1"):
+        VideoVariant(name="a", temperatures=(0.5,))
+
+
+def test_passes_of_transport_are_those_after_the_gaussian():
+    data = nsde.Trajectories.from_arrays(np.random.default_rng(0).standard_normal((4, 9, 2)).cumsum(1))
+    small = nsde.MLPConfig(width=8, depth=1)
+    for law, found in ((nsde.Transport(), {"passes": 3}), (nsde.Euler(), {"substeps": 4})):
+        model = nsde.NeuralSDE.for_data(data, law=law, net=small)
+        sampler = sampler_of(model, VideoVariant(name="a", passes=4))
+        assert all(getattr(sampler, name) == value for name, value in found.items())

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         Mixture,
         Moments,
         NeuralSDEConfig,
-        Refined,
         Sampler,
         Transport,
     )
@@ -59,7 +58,6 @@ _HOME = {
     "NeuralSDE": "sde.model",
     "NeuralSDEConfig": "sde.config",
     "PolicyConfig": "policy.config",
-    "Refined": "sde.config",
     "RunOptions": "training.config",
     "SDEPolicy": "policy.controller",
     "Sampler": "sde.config",

@@ -420,7 +420,7 @@ def doors(folder: Path) -> dict[str, Door]:
         ),
     }
     for kind in (
-        nsde.Sampler, nsde.Euler, nsde.Moments, nsde.Transport, nsde.Refined, nsde.Denoiser, nsde.NeuralSDEConfig, nsde.TrainConfig,
+        nsde.Sampler, nsde.Euler, nsde.Moments, nsde.Transport, nsde.Denoiser, nsde.NeuralSDEConfig, nsde.TrainConfig,
         nsde.RunOptions, nsde.PolicyConfig, nsde.MLPConfig, nsde.VideoFit,
     ):  # fmt: skip
         found[kind.__name__] = Door(kind, dict, tuple(f.name for f in fields(kind)))

@@ -42,7 +42,7 @@ class FixedNoise(Noise):
 def constant_model(shape=(2,), dt_ref=0.5, values=None, **settings):
     """Nets that are constants, and units that are not 1."""
     config = NeuralSDEConfig(**{"tau": "uniform", "noise": 0.1, **settings})
-    values = {"flow": 0.3, "diffusion": 0.2, "denoiser": -0.4, "alpha": 0.1, "refiner": 0.0} | (values or {})
+    values = {"flow": 0.3, "diffusion": 0.2, "denoiser": -0.4, "alpha": 0.1} | (values or {})
     nets = {n: Constant(values[n], shape if num == 1 else (num, *shape)) for n, num in config.parts.items()}
     scale = Scale(shape)
     scale.mean.copy_(torch.linspace(1, 2, scale.mean.numel()).reshape(shape))

@@ -30,12 +30,13 @@ CUT: dict[str, dict[str, Any]] = {
     "KnownSDEConfig": {"num_forecasts": 5_000},
     "LSTMGMMConfig": {"use_history": False, "min_std": 1e-4, "tanh_mean": True, "low_noise": True, "num_modes": 5},
     "PFIConfig": {"target": "increment", "beta": "linear", "epsilon": 0.3},
-    "Sampler": {"pull_noise": False},
+    "Sampler": {"pull_noise": False, "refine": True, "refine_noise": 1.0},
     "TinyConfig": {"down": 8, "latent": 32},
     "TrainConfig": {"stages": [], "warmup": 0.05, "final_lr": 0.01, "clip": 1.0},
     "UNet1DConfig": {"kernel": 5, "groups": 8, "embedding": 256, "use_history": False},
     "UViTConfig": {"depth": None, "dropout": 0.0},
     "VideoConfig": {"part": "test"},
+    "VideoVariant": {"refine": None, "refine_noise": None},
 }
 """Settings that are gone, and the value that they must have had."""
 
@@ -50,6 +51,7 @@ DROPPED = {
 """Settings that never touched the numbers, and are in no record any more."""
 
 LAST = "neuralsde 0.1.0"  # the version that reads all of format 1
+REFINED = f"The law `Refined` is gone: use Transport() and train again. {LAST} still reads this record."
 
 
 def current(record: Any, kind: str = "") -> Any:
@@ -59,6 +61,8 @@ def current(record: Any, kind: str = "") -> Any:
     if not isinstance(record, Mapping):
         return record
     kind = record.get("kind", kind)
+    if kind == "Refined":
+        raise ValueError(REFINED)
     if not isinstance(kind, str):
         raise ValueError(f"`kind` must be the name of a class. Got {kind!r:.80}.")
     values = {name: current(value, _kind_of(name, kind)) for name, value in record.items()}
@@ -144,8 +148,7 @@ def _law(old: dict[str, Any], start: bool) -> dict[str, Any]:
         _only(old, "flow_loss", "mse", "without a diffusion")
         return {"kind": "Deterministic"}
     if old["refiner"]:
-        _only(old, "diffusion_loss", "nll", "with a refiner")
-        return {"kind": "Refined", "flow_loss": old["flow_loss"], "weight": old["refiner_weight"]}
+        raise ValueError(REFINED)
     if old["transition"] == "moments":
         if not start:
             _only(old, "flow_loss", "mse", "with moments")

@@ -229,8 +229,6 @@ SETTINGS = {
     "dropout": "dropout",
     "steps": "steps",
     "flow_loss": "flow by",
-    "refiner_weight": "weight of the refiner",
-    "refine_noise": "share of the noise left open",
 }
 """That were chosen on validation clips."""
 
@@ -268,7 +266,7 @@ def methods(values: Mapping[str, Any], planned: Mapping[str, Any] | None = None)
 
 
 def _is_video_ablation(label: str) -> bool:
-    return label.startswith("NSDE") and label not in ("NSDE", recipes.REFINED, recipes.REFINED_NLL, "NSDE, uniform τ")
+    return label.startswith("NSDE") and label not in ("NSDE", "NSDE, uniform τ")
 
 
 def ablations(values: Mapping[str, Any]) -> str:
@@ -367,14 +365,9 @@ PAIRS = (
     ("NSDE", "Flow Matching"),
     ("NSDE", "PFI"),
     ("NSDE", "Flow Matching, noise to next frame"),
-    (recipes.REFINED, "NSDE"),
-    (recipes.REFINED, "Flow Matching"),
-    (recipes.REFINED, "PFI"),
-    (f"{recipes.REFINED}: {recipes.MORE.name}", "Flow Matching"),
     ("NSDE: g off", "regression"),
     ("NSDE: g off", "Flow Matching: passes 1"),
     ("NSDE: 36 frames", "Flow Matching: 36 frames"),
-    (f"{recipes.REFINED}: 36 frames", "Flow Matching: 36 frames"),
 )
 
 

@@ -71,10 +71,6 @@ class VideoVariant:
     """Factor on the learned noise, if not the sampler's."""
     pull: float | None = None
     """Pull of the sampler, if not its own."""
-    refine: bool | None = None
-    """Whether a model with a refiner takes its second pass, if not as the sampler says."""
-    refine_noise: float | None = None
-    """Share of the noise that the second pass leaves open, if not the sampler's."""
     rate: int = 1
     """Frames per training frame. Above 1, those between training frames are scored, and no others."""
     between: Literal["sampled", "latents", "cubic", "pixels"] = "sampled"

@@ -251,44 +251,26 @@ def field_curves(x: np.ndarray, curves: Mapping[str, tuple[np.ndarray, np.ndarra
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A score over network passes per frame."""
+class Point:
+    """Two scores at a number of network passes."""
 
-    x: Sequence[float]
-    y: Sequence[float]
-    half_width: Sequence[float | None] | None = None
-    """Of the 95 % intervals."""
+    x: float
+    y: float
+    passes: float
 
 
-def score_curves(
-    panels: Mapping[str, Mapping[str, Curve]],
-    *,
-    x_label: str,
-    references: Mapping[str, Mapping[str, float]] | None = None,
-) -> Figure:
-    """A panel per score, a curve per method; `references` are dashed lines by panel and name.
-
-    Scores that differ by more than a factor of ten stand on a logarithmic axis.
-    """
-    figure, axes = _figure(1, len(panels), 4.2, 3.4, sharey="none")
-    for ax, (title, curves) in zip(axes[0], panels.items()):
-        for (name, curve), colour in zip(curves.items(), BRANCH_COLOURS * 2):
-            spread = None if curve.half_width is None else [v or 0.0 for v in curve.half_width]
-            ax.errorbar(curve.x, curve.y, spread, color=colour, marker="o", markersize=4, capsize=2, label=name)
-        for name, value in (references or {}).get(title, {}).items():
-            ax.axhline(value, color=TRUTH, linestyle="--", linewidth=1.2)
-            ax.annotate(name, (0.99, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
-        values = [y for curve in curves.values() for y in curve.y]
-        if values and 0 < 10 * min(values) < max(values):
-            ax.set_yscale("log")
-        ax.set_xscale("log")
-        ticks = sorted({x for curve in curves.values() for x in curve.x})
-        ax.set_xticks(ticks, [f"{x:g}" for x in ticks], minor=False)
-        ax.set_xticks([], minor=True)
-        ax.set(title=title, xlabel=x_label)
-        ax.spines[["top", "right"]].set_visible(False)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9)
+def score_fronts(methods: Mapping[str, Sequence[Point]], *, x_label: str, y_label: str) -> Figure:
+    """Two scores against each other, a line through the numbers of passes of each method."""
+    figure, axes = _figure(1, 1, 6.4, 4.2)
+    ax = axes[0, 0]
+    for (name, points), colour, marker in zip(methods.items(), BRANCH_COLOURS, "os^Dvp"):
+        x, y = [p.x for p in points], [p.y for p in points]
+        ax.plot(x, y, color=colour, marker=marker, markersize=5, linewidth=1.4, label=name)
+        for p in points:
+            ax.annotate(f"{p.passes:g}", (p.x, p.y), (4, 4), textcoords="offset points", color=colour, fontsize=8)
+    ax.set(xlabel=x_label, ylabel=y_label)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=9)
     return figure
 
 

@@ -29,10 +29,6 @@ class Sampler(Sampling):
     """Factor on g; 0 gives the deterministic flow (the probability-flow ODE when tau is uniform)."""
     correction: Literal["auto", "exact", "probe", "off"] = "auto"
     """The term g dg: exact by autograd, one Hutchinson probe, or left out; auto is exact up to 32 dimensions."""
-    refine: bool = True
-    """Law `Refined`: take its second pass in every step."""
-    refine_noise: float = 1.0
-    """Share of the noise that the second pass leaves open; 1 draws from the law of the step, less keeps closer to its mean."""
     passes: int = 4
     """Law `Transport`: passes of its flow in every step; 0 draws its Gaussian, more come nearer to the law of the data."""
     measured: bool = False
@@ -47,7 +43,6 @@ class Sampler(Sampling):
         check(self.pull >= 0, f"`pull` must not be negative, it would push paths off the data. Got {self.pull=}.")
         check(self.diffusion >= 0, f"`diffusion` must not be negative. Got {self.diffusion=}.")
         check(0 <= self.passes <= MOST_PASSES, f"`passes` must be from 0 to {MOST_PASSES}. Got {self.passes=}.")
-        check(self.refine_noise >= 0, f"`refine_noise` must not be negative. Got {self.refine_noise=}.")
         check(self.balance is None or 0 <= self.balance <= 2, f"`balance` must be within [0, 2]. Got {self.balance=}.")
         missing = self.correction == "off" and self.solver in ("heun", "milstein")
         check(
@@ -67,9 +62,6 @@ class Law(Choice):
     """Whether g is learned."""
     correlates: ClassVar[bool] = False
     """Whether its noise may go together."""
-    proposes: ClassVar[bool] = False
-    """Whether its further nets take a proposal as the newest slot: a shared net is then told such a pass by a mark."""
-
     transports: ClassVar[bool] = False
     """Whether it has a net of a step that is being made, `transport`: always one of its own, since it takes more."""
 
@@ -168,32 +160,13 @@ class Transport(Law):
     builds: ClassVar[str] = "neuralsde.sde.laws.transport:TransportStep"
     transports: ClassVar[bool] = True
 
+    flow_loss: Literal["mse", "nll"] = "mse"
+    """Squared error, or the likelihood with g held fixed."""
+
     def check(self, config: NeuralSDEConfig) -> None:
         able = config.start_probability == 1 and not (config.denoiser and config.denoiser.alpha)
         remedy = "It needs tau='start' and a `denoiser` without `alpha`."
         check(able, f"`Transport` learns how steps from observed states are distributed. {remedy}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Refined(Law):
-    """Euler's Gaussian, which a second pass turns into the law of a step that is not Gaussian. It learns steps of one length."""
-
-    builds: ClassVar[str] = "neuralsde.sde.laws.refined:RefinedStep"
-    proposes: ClassVar[bool] = True
-
-    flow_loss: Literal["mse", "nll"] = "mse"
-    """Squared error, or the likelihood with g held fixed."""
-    weight: Positive = 0.1
-    """Of the refiner's loss in the sum; less leaves more of a `shared` net to the flow."""
-
-    @property
-    def further(self) -> dict[str, int]:
-        return {"refiner": 1}
-
-    def check(self, config: NeuralSDEConfig) -> None:
-        able = config.start_probability == 1 and config.history > 1
-        remedy = "It needs tau='start' and `history` of 2 or more."
-        check(able, f"`Refined` turns the noise of a step from a known state into its law. {remedy}")
 
 
 # How the noise of a step goes together: one value
@@ -282,7 +255,7 @@ class NeuralSDEConfig(BackboneModelConfig):
     interpolation: Literal["linear", "bridge"] = "linear"
     """States between two observed ones lie on the straight line (the paper), or on a Brownian bridge, as those of the path do."""
     law: Law = field(default_factory=Euler)
-    """How one step is distributed: Euler, Moments, Mixture, Transport, Refined or Deterministic."""
+    """How one step is distributed: Euler, Moments, Mixture, Transport or Deterministic."""
     covariance: Covariance = field(default_factory=Diagonal)
     """How the noise of a step goes together: Diagonal, Full or LowRank."""
     denoiser: Denoiser | None = field(default_factory=Denoiser)
@@ -326,15 +299,6 @@ class NeuralSDEConfig(BackboneModelConfig):
             **self.covariance.further,
             **self.law.further,
         }
-
-    @property
-    def marks_pass(self) -> bool:
-        """Whether the last entry of the condition is 1 in passes for a further net of the law, which shares its net."""
-        return self.shared and self.law.proposes
-
-    @property
-    def num_late(self) -> int:
-        return super().num_late + self.marks_pass
 
     @property
     def noisy(self) -> bool:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.models.evaluation import evaluated, has_dropout
-from neuralsde.models.scale import join_condition
 from neuralsde.nets.fused import read_all
 from neuralsde.nets.target import EMBEDDING, read_target
 from neuralsde.sde.config import NeuralSDEConfig, Sampler
@@ -43,9 +42,6 @@ class Fields:
         """The named fields: one pass of each net, or one of the trunk that they share."""
         config = self.config
         self.passes.update(["trunk"] if config.shared else names)
-        if config.marks_pass:  # or it would tell proposals by how clean they are, and take clean states for them
-            marked = any(name in config.law.further for name in names)
-            condition = join_condition(condition, state.new_full((len(state),), marked))
         if config.shared:
             (trunk,) = read_all([self.nets["trunk"]], state, condition)
             every = trunk.float().split(self._num_fields, 1)

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -53,11 +51,6 @@ def diffusion_log(r: Tensor, dt: Tensor, log_g: Tensor) -> Tensor:
 def denoiser_dsm(d: Tensor, eps: Tensor) -> Tensor:
     """(d + ε)²: eq:dsm_objective with the right sign, in units of σ."""
     return (d + eps) ** 2
-
-
-def refiner_mse(h: Tensor, xi: Tensor, eps: Tensor) -> Tensor:
-    """(h - (ξ - ε)/√2)²: its minimum is √2 (E[ξ | u] - u/2), u = ξ + ε. Rare ξ far off are held to `FAR`, or they would rule."""
-    return (h - ((xi - eps) / math.sqrt(2)).clamp(-FAR, FAR)) ** 2
 
 
 DIFFUSION_LOSSES = {"nll": diffusion_nll, "match": diffusion_match, "log": diffusion_log}

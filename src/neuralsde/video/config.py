@@ -9,7 +9,7 @@ from neuralsde.core.doors import check_fields
 from neuralsde.core.records import check
 from neuralsde.models.config import ModelConfig, Normalise, Transform
 from neuralsde.nets.config import ConvConfig, TinyConfig, UViTConfig
-from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.sde.config import MOST_PASSES, NeuralSDEConfig
 from neuralsde.training.config import TrainConfig
 
 
@@ -66,8 +66,8 @@ class VideoFit(Decoding):
     """Folder of a trained autoencoder of this frame size, or taef2:FOLDER with its published weights."""
     autoencoder_steps: int | None = None
     """Optimiser steps of the autoencoder (by the number of frames if not given; at most 1,000 on a CPU)."""
-    refine: bool = False
-    """Law of a step Refined: two passes per frame. It needs an even frame rate."""
+    passes: int = 1
+    """Network passes per frame. From 2 on the law is Transport, which needs an even frame rate."""
     copies: int = 0
     """Zoomed, relit and mirrored copies of each video to train on: for long trainings on few videos."""
 
@@ -76,7 +76,7 @@ class VideoFit(Decoding):
         size = self.size
         check(size is None or (size >= 16 and size % 8 == 0), f"`size` must be a multiple of 8 from 16 on. Got {size}.")
         check(self.num_context >= 1, f"`num_context` must be at least 1. Got {self.num_context}.")
-        check(not self.refine or self.num_context > 1, "`refine` needs `num_context` of 2 or more. Got 1.")
+        check(1 <= self.passes <= MOST_PASSES, f"`passes` must be from 1 to {MOST_PASSES}. Got {self.passes}.")
         check(self.fps is None or self.fps > 0, f"`fps` must be positive. Got {self.fps}.")
         check(self.copies >= 0, f"`copies` must be 0 or more. Got {self.copies}.")
         for name in ("batch_size", "autoencoder_steps"):

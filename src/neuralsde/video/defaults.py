@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neuralsde.nets.config import ConvConfig, UViTConfig
-from neuralsde.sde.config import Euler, NeuralSDEConfig, Refined, Sampler
+from neuralsde.sde.config import Euler, NeuralSDEConfig, Sampler, Transport
 from neuralsde.training.config import TrainConfig
 from neuralsde.video.config import AutoencoderConfig
 
@@ -14,9 +14,6 @@ NOISE = 0.1  # of the inputs, for every method
 NET = UViTConfig(width=192)  # 2.4 million parameters: weights of a few megabytes, which can be shipped
 SHARE_OF_NOISE = 0.6
 """Of the learned noise, in sampling: it is white over the latents, what is unknown is not. Chosen on validation clips."""
-OPEN_NOISE = 0.7
-"""Share of the noise that a refiner leaves open, in sampling. Chosen on validation clips, between PSNR and distance."""
-REFINER_WEIGHT = 0.03  # in the loss: with 0.1 the refiner takes from the flow. Chosen on validation clips.
 
 
 def learning_rate(width: int) -> float:
@@ -50,8 +47,12 @@ def real_sde() -> NeuralSDEConfig:
     return replace(latent_sde(), law=Euler(flow_loss="nll"))
 
 
-def with_refiner(model: NeuralSDEConfig) -> NeuralSDEConfig:
-    """A model that learns a refiner too."""
+def with_passes(model: NeuralSDEConfig, passes: int) -> NeuralSDEConfig:
+    """A model that takes so many passes per frame: the Gaussian, and those that carry it to the law of the frames.
+
+    It draws with all of its noise, as validation clips chose for every number of passes but one.
+    """
+    if passes == 1:
+        return model
     assert isinstance(model.law, Euler) and model.law.flow_loss != "log"
-    law = Refined(flow_loss=model.law.flow_loss, weight=REFINER_WEIGHT)
-    return replace(model, law=law, sampler=Sampler(refine_noise=OPEN_NOISE))
+    return replace(model, law=Transport(flow_loss=model.law.flow_loss), sampler=Sampler(passes=passes - 1))

@@ -220,10 +220,10 @@ def _plan(
     step: float,
     gpu: bool,
 ) -> VideoPlan:
-    if options.refine:
+    if options.passes > 1:
         _check_even(videos, step)
     num = (1 + options.copies) * sum(len(video.times) for video in videos.train)
-    latents = defaults.with_refiner(defaults.real_sde()) if options.refine else defaults.real_sde()
+    latents = defaults.with_passes(defaults.real_sde(), options.passes)
 
     def training(usual: TrainConfig, steps: int | None, most: int) -> TrainConfig:
         """As usual; without a GPU at most so many steps, and smaller ones."""
@@ -253,14 +253,14 @@ def _plan(
 
 
 def _check_even(videos: clips.Split, step: float) -> None:
-    """A refiner refuses uneven gaps when it is built: that is after the autoencoder has been trained."""
+    """Transport refuses uneven gaps when it is built: that is after the autoencoder has been trained."""
     times = [torch.tensor(video.times, dtype=torch.float64) for video in videos.train]
     stamps = Trajectories(torch.zeros(sum(map(len, times)), 1), torch.cat(times), torch.tensor([len(t) for t in times]))
     gaps = stamps.transitions(lag=step).spread(1_000_000).dt
     if bool(of_another_length(gaps / step).any()):
         found = f"Got frames {float(gaps.min()):.3g} to {float(gaps.max()):.3g} s apart"
         remedy = "Leave it out, or choose `fps` so that all are about as far apart."
-        raise ValueError(f"`refine` needs an even frame rate. {found}. {remedy}")
+        raise ValueError(f"`passes` above 1 need an even frame rate. {found}. {remedy}")
 
 
 # Autoencoder and latents

@@ -32,7 +32,6 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "pusht-paper": pusht.paper,
     "collisions-autoencoder": video.autoencoder,
     "collisions": video.neural_sde,
-    "collisions-refined": video.refined,
     "collisions-transport": video.transport,
     "collisions-flow-matching": video.flow_matching,
     "collisions-pfi": video.pfi,

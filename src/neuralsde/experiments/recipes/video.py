@@ -14,13 +14,11 @@ from neuralsde.experiments.collisions.config import CollisionsConfig
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.video_config import ClipsConfig, FramesConfig, VideoConfig, VideoVariant
 from neuralsde.nets.config import UViTConfig
-from neuralsde.sde.config import Denoiser, Deterministic, Euler, LowRank, Sampler, Transport
+from neuralsde.sde.config import Denoiser, Deterministic, Euler, LowRank, Sampler
 from neuralsde.video import defaults
 from neuralsde.video.defaults import CONTEXT, NET, NOISE, SHARE_OF_NOISE, TRAIN, learning_rate
 
 NUM_STEPS = 10  # passes per frame of the generative rivals
-REFINED = "NSDE, refined"  # the row of the method with a refiner
-REFINED_NLL = "NSDE, refined, likelihood loss"
 LIKELIHOOD = Euler(flow_loss="nll")
 
 
@@ -34,11 +32,6 @@ def neural_sde() -> Experiment:
     """One step per frame from start states, flow and diffusion by one trunk: one pass per frame."""
     task = VideoConfig(num_clips=512)
     return Experiment(name="collisions", task=task, model=defaults.latent_sde(), train=TRAIN)
-
-
-def refined() -> Experiment:
-    """The same net learns what a step has beyond its Gaussian: two passes per frame."""
-    return replace(with_refiner(neural_sde()), name="collisions-refined")
 
 
 def flow_matching() -> Experiment:
@@ -64,18 +57,12 @@ def _changed(run: Experiment, **settings: Any) -> Experiment:
     return replace(run, model=replace(run.model, **settings))
 
 
-def with_refiner(run: Experiment) -> Experiment:
-    """A run whose model learns a refiner too."""
-    return replace(run, model=defaults.with_refiner(run.model))  # type: ignore[arg-type]
-
-
 def _with_rivals(
     ours: Experiment, variants: dict[str, tuple[VideoVariant, ...]], usual: tuple[VideoVariant, ...]
 ) -> dict[str, Experiment]:
     """A run and those of its rivals on the same clips with the same net, and how each is drawn from."""
     net: Any = ours.model.net  # type: ignore[attr-defined]
-    rows = {"NSDE": ours} | ({REFINED: with_refiner(ours)} if REFINED in variants else {})
-    rows |= {
+    rows = {"NSDE": ours} | {
         label: replace(ours, name=run.name.replace("collisions", ours.name), model=replace(run.model, net=net))  # type: ignore[call-arg]
         for label, run in {"Flow Matching": flow_matching(), "PFI": pfi(), "regression": regression()}.items()
     }
@@ -109,16 +96,7 @@ CHOICE = tuple(
     for k in (0, 0.4, 0.6, 0.8, 1)
 )
 """By which the sampler is chosen."""
-REFINED_CHOICE = tuple(
-    VideoVariant(name=f"validation, {k:g} of the noise left open", refine_noise=k, part="validation")
-    for k in (0, 0.3, 0.6, 0.7, 0.8, 1)
-)
 VALIDATION = VideoVariant(name="validation", part="validation")
-MORE = VideoVariant(name="0.8 of the noise left open", refine_noise=0.8)
-OPEN = VideoVariant(name="all of the learned noise", refine_noise=1.0)
-SINGLE = VideoVariant(name="one pass", refine=False, diffusion=SHARE_OF_NOISE)
-LONG_MORE = replace(LONG, name=f"36 frames, {MORE.name}", refine_noise=MORE.refine_noise)
-REFINED_WAYS = (MORE, OPEN, SINGLE, LONG, LONG_MORE, *REFINED_CHOICE)
 WAYS = ("sampled", "latents", "cubic", "pixels")
 G_OFF: dict[str, Any] = {"note": ", g off", "diffusion": 0.0}
 ONE_PASS: dict[str, Any] = {"note": ", passes 1", "passes": 1}
@@ -131,8 +109,6 @@ def comparison() -> dict[str, Experiment]:
     scored = _changed(ours, denoiser=Denoiser())
     rows = {
         "NSDE": ours,
-        REFINED: with_refiner(ours),
-        REFINED_NLL: with_refiner(_changed(ours, law=LIKELIHOOD)),
         **rival,
         "Flow Matching, noise to next frame": _changed(rival["Flow Matching"], target="next"),
         "regression": regression(),
@@ -158,8 +134,6 @@ def comparison() -> dict[str, Experiment]:
             *between(*WAYS, **G_OFF),
             *CHOICE,
         ),
-        REFINED: REFINED_WAYS,
-        REFINED_NLL: REFINED_WAYS,
         "NSDE with denoiser": (QUIET, LOUD, pulls[0]),
         "NSDE with a light denoiser": (QUIET, LOUD, *pulls),
         "Flow Matching": (*rivals, *between("latents", "cubic", "pixels", **ONE_PASS)),
@@ -193,15 +167,17 @@ def _front(*numbers: int) -> tuple[VideoVariant, ...]:
 
 def transport() -> Experiment:
     """Steps of any law: one pass is the Gaussian, each further one carries it on."""
-    run = _changed(neural_sde(), law=Transport(), sampler=Sampler(passes=3, diffusion=SHARE_OF_NOISE))
-    return replace(run, name="collisions-transport")
+    run = neural_sde()
+    model = defaults.with_passes(run.model, 2)  # type: ignore[arg-type]
+    return replace(run, name="collisions-transport", model=model)
 
 
 def fronts() -> dict[str, Experiment]:
     """Who is better at which cost: the method, noise that pixels share, and the rivals, with the same net and steps."""
     one, all_ = _front(1), _front(*FRONT)
+    brief = Sampler(passes=3, diffusion=SHARE_OF_NOISE)  # of no variant: they have passes and temperatures of their own
     rows = {
-        "NSDE": (transport(), all_),
+        "NSDE": (_changed(transport(), sampler=brief), all_),
         "NSDE, low-rank noise": (_changed(neural_sde(), covariance=LowRank(rank=RANK)), one),
         "Flow Matching": (flow_matching(), all_),
         "PFI": (pfi(), all_),
@@ -231,10 +207,8 @@ def large() -> Experiment:
 
 def large_comparison() -> dict[str, Experiment]:
     """The method and its rivals on larger frames."""
-    variants = {"NSDE": (*passes(2), QUIET, LOUD), REFINED: (MORE, OPEN, SINGLE), "regression": ()}
-    rows = _with_rivals(large(), variants, passes(1, 2, 20))
-    law = replace(rows[REFINED].model.law, flow_loss="nll")  # type: ignore[attr-defined]
-    return rows | {REFINED_NLL: _changed(rows[REFINED], law=law)}
+    variants = {"NSDE": (*passes(2), QUIET, LOUD), "regression": ()}
+    return _with_rivals(large(), variants, passes(1, 2, 20))
 
 
 # The scaling law
@@ -275,7 +249,6 @@ def people_comparison() -> dict[str, Experiment]:
     """The method and its rivals on real clips."""
     variants = {
         "NSDE": (*passes(2, 5), QUIET, LOUD, LONG, *CHOICE),
-        REFINED: REFINED_WAYS,
         "regression": (LONG, VALIDATION),
     }
     rows = _with_rivals(people(), variants, (*passes(1, 2, 5, 20), LONG, VALIDATION))

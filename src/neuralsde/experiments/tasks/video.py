@@ -86,7 +86,7 @@ def validation_losses(model: SequenceModel, config: VideoConfig, *, seed: int = 
 def sampler_of(model: SequenceModel, variant: VideoVariant) -> Sampling:
     """How a variant draws from a model."""
     usual = model.sampler
-    names = ["diffusion", "pull", "refine", "refine_noise"] if isinstance(usual, Sampler) else []
+    names = ["diffusion", "pull"] if isinstance(usual, Sampler) else []
     changes: dict[str, Any] = {name: value for name in names if (value := getattr(variant, name)) is not None}
     if variant.passes is not None:
         if isinstance(usual, Generation):

@@ -24,7 +24,7 @@ from neuralsde.sde.config import Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.euler import EulerStep
 from neuralsde.sde.laws.law import check_one_length, check_that_length, residual
-from neuralsde.sde.losses import diffusion_nll, flow_mse
+from neuralsde.sde.losses import diffusion_nll, flow_loss
 from neuralsde.sde.pairs import Gap, Pair
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
@@ -36,10 +36,6 @@ OWN = 5  # number of the noise that the flow is trained with
 class TransportStep(EulerStep):
     """x + f Δt + g √Δt u. Its density is that of Euler's step."""
 
-    @property
-    def weighs_gaps(self) -> bool:
-        return True
-
     def losses(self, fields: Fields, read: dict[str, Tensor], pair: Pair, noise: Noise) -> dict[str, Tensor]:
         log_g, r = read["diffusion"], residual(fields, read, pair)
         xi = -r.detach() * pair.dt.sqrt() * torch.exp(-log_g.detach())
@@ -49,7 +45,7 @@ class TransportStep(EulerStep):
         xi = xi if pair.mask is None else xi.where(pair.mask, z)
         v = fields.transport(pair.state, pair.condition, angle.cos() * z + angle.sin() * xi, s)
         return {
-            "flow": flow_mse(read["flow"] - pair.target, pair.dt),
+            "flow": flow_loss(self.config.flow_loss, read["flow"] - pair.target, pair.dt, log_g),
             "diffusion": diffusion_nll(r, pair.dt, log_g),
             "transport": (v - (angle.cos() * xi - angle.sin() * z)) ** 2,
         }
