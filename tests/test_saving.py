@@ -133,7 +133,7 @@ def test_nothing_of_a_bad_file_is_loaded(saved, tmp_path):
         ),
         ({"config": {"noise": 0.1}}, "unknown kind None"),
         ({"config": None}, "not from this library"),
-        ({"format": 4}, r"has format 4, this version reads 3\. Install a newer neuralsde"),
+        ({"format": 5}, r"has format 5, this version reads 4\. Install a newer neuralsde"),
         ({"format": None}, "has format None"),
         ({"config": SDE | {"noize": 1.0}}, r"Unknown key `noize` for NeuralSDEConfig\. Did you mean `noise`"),
         (

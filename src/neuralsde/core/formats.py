@@ -1,6 +1,6 @@
 """Records of earlier versions, read as today's.
 
-Format 1 is that of the first release candidate; format 2 drew every law by Euler's steps. Records of models, of runs and
+Format 1 is that of the first release candidate; format 2 drew every law by Euler's steps; format 3 had the law Refined. Records of models, of runs and
 of rows in results files all go through `current`; files are not edited. A setting that was cut may only have had the value
 that is now the rule.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-FORMAT = 3
+FORMAT = 4
 
 CUT: dict[str, dict[str, Any]] = {
     "AutoencoderConfig": {"normalise": "none", "kl": 1e-6},

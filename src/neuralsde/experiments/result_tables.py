@@ -447,7 +447,8 @@ def fronts(values: Mapping[str, Any]) -> str:
         for label, row in values["summary"].items():
             named = [f"{ahead}passes {k}: " for k in recipes.FRONT]
             plain = {"": "", "36 frames, ": "36 frames: "}[ahead]
-            prefixes = [p for p in named if f"{p}psnr" in row] or [plain] * (f"{plain}psnr" in row)
+            prefixes = [p for p in [*named, plain] if f"{p}passes_per_frame" in row]
+            prefixes = [p for p in prefixes if p in named] or prefixes
             for p in prefixes:
                 passes = f"{row[f'{p}passes_per_frame']['mean']:g}"
                 lines.append([label, passes, _value(row, f"{p}temperature", 2), *_frame_figures(row, p)])

@@ -98,7 +98,7 @@ def report(folder: Path, values: dict[str, Any], video: VideoModel) -> str:
     return page(
         "Four futures of a scene" if values["num_paths"] == 4 else "Futures of a scene",
         f"""<p>Objects slide with friction and collide. The model saw the {video.context} frames with an orange border and draws
-what may come next, as an SDE of small latents: one pass of one net per frame ({values["futures"]["network_passes"]} passes for
+what may come next, as an SDE of small latents ({values["futures"]["network_passes"]} network passes for
 {values["futures"]["frames"]} frames, {values["futures"]["seconds"]:.1f} s for all futures on this machine). It has {weights:,}
 weights. The scene, number {values["scene"]}, was made here and is none that it was trained on; the collision comes
 {values["collision"]:.2f} s after the last given frame.</p>
