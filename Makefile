@@ -31,9 +31,10 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in site/index.html"
 
+# What in results/ is stale, and whether pages show what it holds. `nsde compare TASK` runs the rows again.
 results: $(VENV)/.installed-demo
-	$(BIN)/nsde compare branching --output results/branching.json --fresh
-	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/stale.py
+	$(BIN)/python docs/tables.py --check
 
 # torch first and pinned: asked for by a range it would come as several gigabytes of CUDA.
 $(VENV)/.torch: constraints.txt

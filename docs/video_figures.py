@@ -33,6 +33,8 @@ def front(results: Path) -> None:
     summary = json.loads(results.read_text(encoding="utf-8"))["summary"]
     found: dict[str, list[Point]] = {}
     for label, row in summary.items():
+        if "motion_distance" not in row:
+            continue
         prefixes = [k.removesuffix("psnr") for k in row if k.startswith("passes ") and k.endswith(": psnr")] or [""]
         found[label] = [
             Point(*(row[f"{p}{score}"]["mean"] for score in ("motion_distance", "psnr", "passes_per_frame")))

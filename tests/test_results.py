@@ -10,9 +10,11 @@ import pytest
 
 from neuralsde.core.formats import current
 from neuralsde.core.records import from_dict
+from neuralsde.experiments.compare import stale_rows
 from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import branching as recipes
 from neuralsde.experiments.recipes import known_sdes as known_recipes
+from neuralsde.experiments.recipes.registry import rows_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,7 +40,7 @@ def test_rows_are_those_of_the_code_and_complete(values):
         for run in runs:
             asked = replace(row, train=replace(row.train, seed=run["seed"]))
             got = from_dict(Experiment, current(run["experiment"]))
-            assert got == asked, f"{label} was run with other settings: make results"
+            assert got == asked, f"{label} was run with other settings: nsde compare branching"
 
 
 @pytest.mark.parametrize("density", [1, 10])
@@ -110,3 +112,20 @@ def test_documented_tables_are_those_of_the_results():
     command = [sys.executable, str(ROOT / "docs" / "tables.py"), "--check"]
     outcome = subprocess.run(command, capture_output=True, text=True)
     assert outcome.returncode == 0, outcome.stderr
+
+
+def test_rows_whose_recipe_has_changed_are_stale(tmp_path, values):
+    assert stale_rows("branching", ROOT / "results" / "branching.json") == {}
+    lost, other, *_ = rows_of("branching")
+    runs = [run for run in values["runs"] if run["label"] not in (lost, other)]
+    old = next(run for run in values["runs"] if run["label"] == other)
+    changed = {**old["experiment"], "train": {**old["experiment"]["train"], "steps": 7}}
+    past = {**old["experiment"], "name": "gone"}
+    file = tmp_path / "branching.json"
+    more = [{**old, "experiment": changed}, {**old, "label": "of the past", "experiment": past}]
+    file.write_text(json.dumps({"runs": runs + more}))
+    assert stale_rows("branching", file) == {
+        lost: "not measured",
+        other: "measured with other settings",
+        "of the past": "has no recipe",
+    }

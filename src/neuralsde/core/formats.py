@@ -1,8 +1,8 @@
 """Records of earlier versions, read as today's.
 
-Format 1 is that of the first release candidate; format 2 drew every law by Euler's steps; format 3 had the law Refined. Records of models, of runs and
-of rows in results files all go through `current`; files are not edited. A setting that was cut may only have had the value
-that is now the rule.
+Format 1 is that of the first release candidate; format 2 drew every law by Euler's steps; format 3 had
+the law Refined. Records of models, of runs and of rows in results files all go through `current`; files are not edited. A
+setting that was cut may only have had the value that is now the rule.
 """
 
 from __future__ import annotations

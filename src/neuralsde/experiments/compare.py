@@ -19,7 +19,7 @@ from neuralsde.core.formats import current
 from neuralsde.core.processes import worker_pool
 from neuralsde.core.records import check, from_dict, need_extras, to_dict, with_settings
 from neuralsde.experiments.config import Experiment
-from neuralsde.experiments.recipes.registry import rows_of
+from neuralsde.experiments.recipes.registry import RECIPES, rows_of
 from neuralsde.experiments.result_tables import TABLES
 from neuralsde.experiments.run import run
 from neuralsde.metrics.forecast import student_t
@@ -89,7 +89,7 @@ def _compare(
         for label, row in rows.items():
             experiment = replace(row, train=replace(row.train, seed=seed))
             old = [r["experiment"] for r in runs if (r["label"], r["seed"]) == (label, seed)]
-            if fresh or not any(from_dict(Experiment, current(record)) == experiment for record in old):
+            if fresh or not any(_read(record) == experiment for record in old):
                 asked[label, seed] = experiment
     runs = [r for r in runs if (r["label"], r["seed"]) not in asked]
     source = provenance()
@@ -112,6 +112,35 @@ def _runs_in(file: Path) -> list[dict[str, Any]]:
     whole = isinstance(runs, list) and all(isinstance(run_, dict) and run_.keys() >= keys for run_ in runs)
     check(whole, f"{file} is no results file of `nsde compare`. Move it away, or name another `output`.")
     return list(runs or [])
+
+
+def stale_rows(task: str, file: Path) -> dict[str, str]:
+    """Rows of a task's comparison that `nsde compare` would run again, and why; rows without a recipe among them.
+
+    A record is read as today's settings; a row stands where a run of it has the settings of its recipe.
+    """
+    runs, rows, found = _runs_in(file), rows_of(task), {}
+    beside = {r["label"]: r["experiment"].get("name") for r in runs if r["label"] not in rows}  # an autoencoder, say
+    rows |= {label: RECIPES[name]() for label, name in beside.items() if name in RECIPES}
+    for label, row in rows.items():
+        records = [r["experiment"] for r in runs if r["label"] == label]
+        if not records:
+            found[label] = "not measured"
+        elif not any(_without_seed(_read(record)) == _without_seed(row) for record in records):
+            found[label] = "measured with other settings"
+    return found | {r["label"]: "has no recipe" for r in runs if r["label"] not in rows}
+
+
+def _read(record: Any) -> Experiment | None:
+    """A recorded experiment, or None where today's settings cannot say it."""
+    try:
+        return from_dict(Experiment, current(record))
+    except ValueError:
+        return None
+
+
+def _without_seed(experiment: Experiment | None) -> Experiment | None:
+    return experiment and replace(experiment, train=replace(experiment.train, seed=0))
 
 
 def compare_methods(
