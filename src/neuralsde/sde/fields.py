@@ -45,7 +45,7 @@ class Fields:
         self.passes.update(["trunk"] if config.shared else names)
         if config.marks_pass:  # or it would tell proposals by how clean they are, and take clean states for them
             marked = any(name in config.law.further for name in names)
-            condition = join_condition(condition, state.new_full((len(state),), marked))
+            condition = join_condition(condition, state.new_full((state.shape[0],), marked))
         if config.shared:
             (trunk,) = read_all([self.nets["trunk"]], state, condition)
             every = trunk.float().split(self._num_fields, 1)
@@ -66,7 +66,7 @@ class Fields:
             return None
         raw, size = read["correlation"], self.sizes.low.numel()
         kind = FullCorrelation if self.config.parts["correlation"] is None else LowRankCorrelation
-        return kind.of(raw.reshape(len(raw), -1, size))
+        return kind.of(raw.reshape(raw.shape[0], -1, size))
 
     def flow(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """f, in units of std / dt_ref."""

@@ -63,6 +63,10 @@ class RefinedStep(EulerStep):
         what = f"Refined steps have mean {shift:.2f} and variance {variance:.2f} in units of the learned Gaussian"
         return [f"{what}; 0 and 1 are right. Rare events are drawn too seldom. Use Mixture(), or Euler()."]
 
+    @property
+    def is_sde(self) -> bool:
+        return False
+
     def check_data(self, gaps: Tensor) -> None:
         check_one_length("Refined", gaps, "Use Euler().")
 
