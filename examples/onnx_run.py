@@ -38,9 +38,10 @@ def draw(folder, batch, given, rng):
 if __name__ == "__main__":
     rng = np.random.default_rng(0)
     policy, forecast = sys.argv[1:]
-    places = load(policy)[1]["inputs"][0]["shape"]  # two observations, here the same: the episode begins
-    seen = rng.uniform(100, 400, (1, 1, places[2]))
-    plan, contract = draw(policy, 1, {"observations": seen, "previous_action": seen[0, :, -2:]}, rng)
+    _, graph, contract = load(policy)
+    seen = rng.uniform(100, 400, (1, 1, graph["inputs"][0]["shape"][2]))  # an episode begins: it was so before, too
+    before = seen[0][:, contract["policy"]["config"]["first_action"]]
+    plan, contract = draw(policy, 1, {"observations": seen, "previous_action": before}, rng)
     print("plan", plan.shape, "within", contract["policy"]["limits"], plan[0, 0].round(1))
     start = load(forecast)[2]["model"]["units"]["mean"]  # a table's last row, or here its mean
     paths, contract = draw(forecast, 200, {"history": np.array(start)}, rng)

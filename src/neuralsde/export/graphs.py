@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from neuralsde.export.draws import DISTRIBUTIONS, Draws
 from neuralsde.export.policy import PlanGraph
 from neuralsde.export.rollout import Rollout, copy_for_export
-from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.controller import SDEPolicy
 
@@ -50,7 +49,10 @@ class Graph:
     inputs: tuple[Port, ...]
     output: Port
     draws: tuple[Draws, ...]
-    scale: Scale
+    unit: Tensor
+    """Size of the data, which errors are measured in; it broadcasts against the output."""
+    relative: bool
+    """Whether that is a share of the values, as for logarithms."""
     record: dict[str, Any]
     """More of the contract."""
 
@@ -61,9 +63,7 @@ class Graph:
 
     def error(self, found: Tensor, wanted: Tensor) -> tuple[float, float]:
         """Largest difference in units of the data's scale, and what of it is beyond the rounding of the raw values."""
-        unit = self.scale.std[..., -found.shape[-1] :].double()
-        if self.scale.transforms != ("none",):  # units are those of the transform
-            unit = unit.clamp(max=1.0) * wanted.double().abs()
+        unit = self.unit.double() * (wanted.double().abs() if self.relative else 1.0)
         off = (found.double() - wanted.double()).abs()
         rounding = ULPS * torch.finfo(torch.float32).eps * wanted.double().abs()
         return float((off / unit).max()), float(((off - rounding).clamp(min=0) / unit).max())
@@ -134,8 +134,10 @@ def rollout_graph(rollout: Rollout, names: Sequence[str], time_unit: str, *, one
         return made[:, 0] if one else made
 
     module = _Newest(rollout) if one else rollout
+    relative = scale.transforms != ("none",)
+    unit = scale.std.clamp(max=1.0) if relative else scale.std
     record = {"times": [t - rollout.times[0] for t in rollout.times[1:]], "solver_steps": len(rollout.lengths)}
-    return Graph(module, check, random, tuple(inputs), output, rollout.draws, scale, record)
+    return Graph(module, check, random, tuple(inputs), output, rollout.draws, unit, relative, record)
 
 
 def policy_graphs(policy: SDEPolicy) -> dict[str, Graph]:
@@ -153,7 +155,8 @@ def policy_graphs(policy: SDEPolicy) -> dict[str, Graph]:
     )
     output = Port("plan", (len(module.plan_times), num), "the next actions, within their limits")
     record = {"times": module.plan_times, "solver_steps": len(module.rollout.lengths)}
-    plan = Graph(module, module.check, module.random_inputs, inputs, output, module.draws, scale, record)
+    unit = (scale.std[0] if config.form == "chunk" else scale.std)[-num:]
+    plan = Graph(module, module.check, module.random_inputs, inputs, output, module.draws, unit, False, record)
     sampler = replace(module.rollout.sampler, box=None)
     step = Rollout(module.rollout.model, [0.0, scale.step], sampler)
     return {"step": rollout_graph(step, (), "", one=True), "plan": plan}

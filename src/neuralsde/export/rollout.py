@@ -6,6 +6,7 @@ these slots are known beforehand and the loop is written out step by step. What 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ Place = list[tuple[int, float]]
 
 def copy_for_export(model: SequenceModel) -> SequenceModel:
     """The same model on the host, in evaluation mode and without gradients."""
-    nets = {name: net for name, net in model.nets.items()} if model.own_nets else None
+    nets = dict(copy.deepcopy(model.nets).items()) if model.own_nets else None
     with torch.random.fork_rng(devices=[]):
         own = model.assemble(model.config, model.scale.shape, model.scale.context_size, nets=nets)
     own.load_state_dict({name: value.detach().cpu() for name, value in model.state_dict().items()})

@@ -21,6 +21,8 @@ from neuralsde.forecast.panel import contexts_ahead, last_slots, parts_of
 from neuralsde.forecast.series import SeriesModel
 from neuralsde.solvers.noise import Noise
 
+SMALLEST = 0.1  # scale of the random series by which it is checked
+
 
 class SeriesGraph(nn.Module):
     """Values (B, T, d) after the last ones (B, H, d), given offsets (B, H + T, d) and scales (B, d)."""
@@ -77,7 +79,7 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
 
     def random(batch: int, rng: torch.Generator) -> list[Tensor]:
         level = 2.0 + torch.rand(batch, 1, size, generator=rng, dtype=torch.float64)
-        spread = 0.1 + 0.1 * torch.rand(batch, size, generator=rng, dtype=torch.float64)
+        spread = SMALLEST + SMALLEST * torch.rand(batch, size, generator=rng, dtype=torch.float64)
         rest = scale.raw(0.3 * torch.randn(batch, slots, size, generator=rng)).double()
         y = rest * spread[:, None] + level
         made = [y.exp() if off.log else y, level.expand(-1, slots + num, -1).contiguous(), spread]
@@ -88,7 +90,8 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
 
     output = Port("plan", (num, size), "values at the coming steps, in raw units")
     record = {"times": [float(k + 1) for k in range(num)], "solver_steps": len(rollout.lengths)}
-    return Graph(module, module.check, random, tuple(inputs), output, rollout.draws, scale, record)
+    unit = SMALLEST * scale.std
+    return Graph(module, module.check, random, tuple(inputs), output, rollout.draws, unit, off.log, record)
 
 
 @door
