@@ -47,7 +47,7 @@ $(VENV)/.installed-demo: $(VENV)/.torch $(FILES)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.torch $(FILES)
-	$(PIP) -e ".[plots,baselines,data,pusht,video,dev]"
+	$(PIP) -e ".[plots,baselines,data,pusht,video,export,dev]"
 	@touch $@ $(VENV)/.installed-demo
 
 $(VENV)/.installed-docs: $(VENV)/.torch $(FILES)

@@ -672,7 +672,24 @@ def latency() -> str:
     return _show([["method", "actions", "passes", "ms, CPU core", "ms, GPU", "time, ours = 1"], *body])
 
 
+def export() -> str:
+    """Milliseconds for a plan of the shipped policy, eager and exported, and of the U-Net, sorted."""
+    rows = sorted(_results("export.json")["rows"].items(), key=lambda r: r[1]["p50_ms"])
+    body = []
+    for name, row in rows:
+        off = f"{row['max_pixels']:.2g}" if "max_pixels" in row else "–"
+        played = row.get("episodes")
+        scores = ["–", "–"]
+        if played:
+            parts = [played[key] for key in ("score", "success")]
+            scores = [f"{part['mean']:.3f} ({part['low']:.3f} to {part['high']:.3f})" for part in parts]
+        label = f"{name}, DDIM-10" if name.startswith("Diffusion") else name
+        body.append([label, f"{row['p50_ms']:,.1f}", f"{row['ratio']:,.2f} ×", off, *scores])
+    return _show([["plan by", "ms, CPU core", "time, eager = 1", "off eager, pixels", "score", "success"], *body])
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "export": export,
     "laws": laws,
     "zoo": zoo,
     "shapes": shapes,

@@ -61,12 +61,18 @@ SLOW = {
         "nsde fit films --output runs/films --resume": SMALL_VIDEO,
         "nsde data videos --from DIR --size 128 --every 2": "--size 32 --num-workers 0",
     },
+    "export": {
+        "nsde export pusht --output pusht-onnx": "",
+        "nsde export runs/pumps --steps 12 --output pumps-onnx": "--steps 2",
+        "python examples/onnx_run.py pusht-onnx pumps-onnx": "",
+    },
     "inverse dynamics": {"python examples/inverse_dynamics.py --figure inverse_dynamics.png": ""},
 }
 NOT_RUN = {
     "pip install .": "changes the environment",
     "pip install '.[data,plots]'": "changes the environment",
     "pip install '.[pusht,plots]'": "changes the environment",
+    "pip install '.[export]'": "changes the environment",
     "make demo": "builds an environment; test_cli.py runs `nsde demo`",
     "make test": "runs this",
     "nsde data pusht": "downloads; test_download.py has a server of its own",
@@ -134,7 +140,15 @@ def prepare_robots():
         np.savez(file, action=agent.reshape(-1, 2), state=state, episode_ends=[30, 60, 90])
 
 
+def prepare_export():
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'neuralsde[export]'")
+    prepare_tables()
+    line = "fit pumps.csv --id pump --time t --columns pressure flow"
+    main([*line.split(), *FEW_STEPS.split()])
+
+
 PREPARE = {
+    "export": prepare_export,
     "tables": prepare_tables,
     "series": prepare_series,
     "covariates": prepare_covariates,
@@ -155,10 +169,16 @@ def run_story(name, story, tmp_path, monkeypatch):
             run_example(*words)
 
 
-def run_example(file, flag, figure):
-    """An example of the repository, with fewer steps."""
+def run_example(file, *given):
+    """An example of the repository: in a process of its own, or where it draws a figure with fewer steps."""
     import runpy
+    import subprocess
+    import sys
 
+    if given[0] != "--figure":
+        subprocess.run([sys.executable, str(ROOT / file), *given], check=True, timeout=300)
+        return
+    flag, figure = given
     assert flag == "--figure"
     runpy.run_path(str(ROOT / file))["main"](steps=10, num_episodes=4, figure=figure)
     assert Path(figure).stat().st_size > 1_000

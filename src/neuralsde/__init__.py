@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from neuralsde.data.tables.read import read_table
     from neuralsde.data.trajectories import Trajectories
     from neuralsde.data.transition import Transition
+    from neuralsde.export.series import series_inputs
+    from neuralsde.export.write import export_model
     from neuralsde.forecast.fit import fit_table
     from neuralsde.forecast.futures import forecasts, futures
     from neuralsde.forecast.series import SeriesModel, fit_series
@@ -74,6 +76,7 @@ _HOME = {
     "describe": "data.describe",
     "evaluate_forecasts": "forecast.skill",
     "evaluate_table": "forecast.tables",
+    "export_model": "export.write",
     "fit": "selection.fit",
     "fit_series": "forecast.series",
     "fit_table": "forecast.fit",
@@ -87,6 +90,7 @@ _HOME = {
     "read_table": "data.tables.read",
     "sample_state": "forecast.tables",
     "sample_table": "forecast.tables",
+    "series_inputs": "export.series",
 }
 __all__ = ["__version__", *_HOME]
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "evaluate.Evaluate",
     "compare": "experiments.Compare",
     "plot": "experiments.Plot",
+    "export": "export.Export",
     "data": "data.Data",
 }
 

@@ -17,6 +17,10 @@ EXTRAS = {
     "pymunk": ("pymunk", "video"),
     "tensorboardX": ("tensorboardX", "trackers"),
     "wandb": ("wandb", "trackers"),
+    "onnx": ("onnx", "export"),
+    "onnxscript": ("onnxscript", "export"),
+    "onnxruntime": ("onnxruntime", "export"),
+    "torchsde": ("torchsde", "baselines"),
 }
 """By the name of the module: the package, and the extra it comes with."""
 

@@ -38,13 +38,16 @@ class Memo(Generic[T]):
     """Keeps one value; a tensor counts as changed when it is written to, or when another takes its place."""
 
     def __init__(self) -> None:
-        self._kept: tuple[list[Tensor], Hashable, T] | None = None
+        self._kept: tuple[list[Tensor], tuple[Any, ...], T] | None = None
 
     def get(self, tensors: Sequence[Tensor], make: Callable[[], T], *settings: Hashable) -> T:
         """`make()` of these tensors and settings, or what it gave last time.
 
-        What was made in inference mode cannot be trained through, and so serves only there.
+        What was made in inference mode cannot be trained through, and so serves only there. While a graph is exported,
+        tensors are stand-ins without numbers: what was made before counts.
         """
+        if torch.compiler.is_exporting() and self._kept is not None and self._kept[1][0] == settings:
+            return self._kept[2]
         state = (settings, torch.is_inference_mode_enabled(), *[t._version for t in tensors])
         kept = self._kept
         if kept is None or kept[1] != state or not all(map(is_, kept[0], tensors)):

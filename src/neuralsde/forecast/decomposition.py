@@ -104,16 +104,17 @@ class Parts:
     level: np.ndarray  # (d,)
     scale: np.ndarray  # (d,)
 
-    def _offset(self, steps: np.ndarray) -> np.ndarray:
+    def offset(self, steps: np.ndarray) -> np.ndarray:
+        """Level and season (n, d)."""
         return self.level + self.waves.at(steps) @ self.season
 
     def rest(self, steps: np.ndarray, values: np.ndarray) -> np.ndarray:
         """x (n, d) of a series."""
-        return (self.kind._to(values) - self._offset(steps)) / self.scale
+        return (self.kind._to(values) - self.offset(steps)) / self.scale
 
     def whole(self, steps: np.ndarray, rest: np.ndarray) -> np.ndarray:
         """The series of x (..., n, d): the inverse."""
-        y = rest * self.scale + self._offset(steps)
+        y = rest * self.scale + self.offset(steps)
         return np.exp(np.minimum(y, 700.0)) if self.kind.log else y
 
 

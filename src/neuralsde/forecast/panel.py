@@ -197,6 +197,18 @@ def _join(off: Decomposition, steps: np.ndarray, context: np.ndarray | None) -> 
     return np.concatenate(parts, axis=-1) if parts else None
 
 
+def contexts_ahead(
+    off: Decomposition, past: Panel, ahead: np.ndarray, ahead_context: np.ndarray | None
+) -> np.ndarray | None:
+    """Covariates and phases (B, T + 1, C) at the steps `ahead` (B, T + 1), of which the first are the last of the past."""
+    held = None
+    if past.context is not None:
+        now = np.stack([c[-1] for c in past.context])[:, None]
+        later = now.repeat(ahead.shape[1] - 1, 1) if ahead_context is None else ahead_context
+        held = np.concatenate([now, later], axis=1)
+    return _join(off, ahead, held)
+
+
 def draw(
     model: NeuralSDE,
     off: Decomposition,
@@ -219,13 +231,11 @@ def draw(
         past = past.apart()
         ahead_context = None if ahead_context is None else ahead_context.repeat(size, 0)
     parts = parts_of(off, past)
-    slots = np.stack([_slots(p.rest(s, v), model.config.history) for p, s, v in zip(parts, past.steps, past.values)])
+    slots = np.stack(
+        [last_slots(p.rest(s, v), model.config.history) for p, s, v in zip(parts, past.steps, past.values)]
+    )
     ahead = np.stack([s[-1] + np.arange(horizon + 1) for s in past.steps])
-    held = None
-    if past.context is not None:
-        now = np.stack([c[-1] for c in past.context])[:, None]
-        held = np.concatenate([now, now.repeat(horizon, 1) if ahead_context is None else ahead_context], axis=1)
-    context = _join(off, ahead, held)
+    context = contexts_ahead(off, past, ahead, ahead_context)
     starts = np.array([s[0] for s in past.steps])
     rng = torch.Generator().manual_seed(seed)
     most = max(1, MOST_NUMBERS // max(1, num_paths * (horizon + 1) * past.size))
@@ -255,7 +265,7 @@ def filled(values: np.ndarray) -> np.ndarray:
     return np.take_along_axis(values, np.maximum.accumulate(place, axis=0), axis=0)
 
 
-def _slots(rest: np.ndarray, num: int) -> np.ndarray:
+def last_slots(rest: np.ndarray, num: int) -> np.ndarray:
     """The last `num` rows; before the beginning as at it."""
     rest = np.nan_to_num(filled(rest[-(num + MOST_GAP) :]))
     short = max(0, num - len(rest))

@@ -24,7 +24,6 @@ from neuralsde.core.records import check, to_dict
 from neuralsde.data.tables.frequency import Frequency, find_frequency
 from neuralsde.data.tables.plans import read_plan
 from neuralsde.data.tables.read import Table, read_table
-from neuralsde.data.tables.series import FILE
 from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
 from neuralsde.forecast.decomposition import OFTEN
 from neuralsde.forecast.futures import Forecasts
@@ -152,6 +151,10 @@ class SeriesModel(TableModel):
         raise ValueError(
             "A model of `fit_series` goes on from the past of a series. Got a state alone. Give `data`, a table."
         )
+
+    @property
+    def records(self) -> dict[str, Any]:
+        return {**super().records, RECORD: to_dict(self.record)}
 
     @property
     def takes(self) -> tuple[int, int]:
@@ -413,8 +416,7 @@ def _num_steps(
 
 def _write(fitted: SeriesModel, folder: Path, seed: int) -> None:
     assert fitted.report is not None and fitted.table is not None and fitted.series is not None
-    beside = {FILE: to_dict(fitted.series), RECORD: to_dict(fitted.record)}
-    fitted.model.save_pretrained(folder / "model", beside=beside)
+    fitted.model.save_pretrained(folder / "model", beside=fitted.records)
     fitted.series.save(folder)
     write_json(folder / RECORD, to_dict(fitted.record))
     text = f"# Forecasts of {fitted.table.report.file}\n\n{fitted.table.report}\n\n```\n{fitted.report}\n```\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -18,12 +18,12 @@ import torch
 
 from neuralsde.core.doors import Count, Positive, Seed, door
 from neuralsde.core.files import replacing, writable_folder
-from neuralsde.core.records import built_by, check, with_settings
+from neuralsde.core.records import built_by, check, to_dict, with_settings
 from neuralsde.data.arrays import as_array
 from neuralsde.data.columns import parse_stamps
 from neuralsde.data.tables.plans import read_plan
 from neuralsde.data.tables.read import Table, read_table
-from neuralsde.data.tables.series import Series
+from neuralsde.data.tables.series import FILE, Series
 from neuralsde.data.tables.time_axis import TimeAxis
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
@@ -33,6 +33,7 @@ from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
 from neuralsde.metrics.forecast import quantiles as quantiles_of
 from neuralsde.models.build import load
 from neuralsde.models.config import Sampling
+from neuralsde.models.hub import local_folder, push
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.training.run_folder import provenance, write_results
 
@@ -58,16 +59,16 @@ class TableModel:
     @staticmethod
     @door
     def load(source: AnyModel) -> TableModel:
-        """From a run folder, a folder written by save_pretrained, or a model in memory."""
+        """From a run folder, a folder written by save_pretrained, a name on the Hub, or a model in memory."""
         if isinstance(source, TableModel):
             return source
         if isinstance(source, SequenceModel):
             return TableModel(source)
-        folder = Path(source)
+        folder = local_folder(source)
         record, series = SeriesRecord.load(folder), Series.load(folder)
         if record is not None:
-            return built_by(record)(load(source), series, folder, record=record)
-        return TableModel(load(source), series, folder)
+            return built_by(record)(load(folder), series, folder, record=record)
+        return TableModel(load(folder), series, folder)
 
     @door
     def read(
@@ -96,6 +97,20 @@ class TableModel:
         for name in ids:
             check(name in table.ids, f"There is no path {name!r} in {table.report.file}. Its paths are {few}.")
         return table.select([table.ids.index(name) for name in ids]) if ids else table
+
+    @property
+    def records(self) -> dict[str, Any]:
+        """What lies beside its weights, by file."""
+        return {} if self.series is None else {FILE: to_dict(self.series)}
+
+    @door
+    def push_to_hub(
+        self, name: str, *, private: bool = False, data: str = "", scores: Mapping[str, Any] | None = None
+    ) -> str:
+        """Upload model and records to the Hugging Face Hub: see `SequenceModel.push_to_hub`."""
+        names = () if self.series is None else self.series.columns
+        card = self.model.card(name, data=data, scores=scores, loader="nsde.TableModel.load", features=names)
+        return push(name, lambda path: self.model.save_pretrained(path, beside=self.records), card, private=private)
 
     @property
     def takes(self) -> tuple[int, int]:

@@ -54,6 +54,7 @@ class SavedModel:
     precision: str
     own_nets: tuple[str, ...]  # names of the caller's own nets
     report: dict[str, Any] | None  # how the model was chosen
+    learned_from: dict[str, int] | None  # paths and transitions
     tensors: dict[str, Tensor]
 
     def check_sizes(self, build: Callable[[], nn.Module]) -> None:
@@ -170,8 +171,16 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
         precision=values.get("precision", "no"),
         own_nets=values.get("nets", ()) if values.get("own_nets") else (),
         report=record["report"] if isinstance(record.get("report"), dict) else None,
+        learned_from=_counts(record.get("learned_from")),
         tensors=tensors,
     )
+
+
+def _counts(record: Any) -> dict[str, int] | None:
+    """Numbers of paths and transitions, if the record holds such."""
+    if not isinstance(record, dict):
+        return None
+    return {str(k)[:40]: v for k, v in record.items() if type(v) is int}
 
 
 def _checked(record: Any, file: Path) -> dict[str, Any]:

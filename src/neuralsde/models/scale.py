@@ -245,6 +245,12 @@ class Scale(nn.Module):
         unit = self._each("slope", x).flatten(1) / self.step**0.5
         return unit[:, :, None] * self._turned(diffusion, correlation) * unit[:, None, :]
 
+    def root(self, x: Float[Tensor, "B *S"], root: Float[Tensor, "B d m"]) -> Float[Tensor, "B d m"]:
+        """Raw noise per root of a unit of time at raw states, flattened, for noise `root` w in units of the scale."""
+        root = (self.back.mT @ root.double()).to(root.dtype) if self.whitens else root
+        unit = self._each("slope", x).flatten(1) * self.std.flatten() / self.step**0.5
+        return unit[..., None] * root
+
     def _turned(self, diffusion: Tensor, correlation: Correlation | None) -> Tensor:
         """Covariance of transformed features, for noise in units of the scale."""
         g = diffusion.flatten(1)

@@ -15,7 +15,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,10 @@ from neuralsde.core.records import built_by, check
 from neuralsde.data.arrays import as_tensor
 from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
+from neuralsde.models.card import model_card
 from neuralsde.models.config import Drawing, ModelConfig, Sampling
 from neuralsde.models.evaluation import evaluated
+from neuralsde.models.hub import local_folder, push
 from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
 from neuralsde.nets.backbone import Backbone
@@ -109,6 +111,8 @@ class SequenceModel(nn.Module, ABC):
         """Kernels of roll-outs that came more than once, on a GPU."""
         self.report: dict[str, Any] | None = None
         """How it was chosen, where `neuralsde.fit` chose it."""
+        self.learned_from: dict[str, int] | None = None
+        """How many paths and transitions it was built for."""
         self.own_nets = False
         """Whether the nets are the caller's own: they are then needed again to load the model."""
 
@@ -145,6 +149,7 @@ class SequenceModel(nn.Module, ABC):
             self.scale.dt_ref.fill_(data.step)
         self.scale.measure_time(pairs.time)
         self.lag = data.lag
+        self.learned_from = {"paths": len(data.data), "transitions": len(data)}
         for net in self.nets.values():
             if isinstance(net, Backbone):
                 net.measure(self.scale.states(pairs.history), self.input_noise)
@@ -202,6 +207,9 @@ class SequenceModel(nn.Module, ABC):
     def max_step(self, sampler: Any) -> float:
         """Longest step of the time grid, in reference steps."""
         return 1.0
+
+    def fix_length(self, length: float) -> None:
+        """Keep only what steps of this length need, in reference steps: a copy that is exported takes no others."""
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Trained parts by name; gradients are clipped part by part."""
@@ -501,6 +509,7 @@ class SequenceModel(nn.Module, ABC):
             "own_nets": self.own_nets,
             "nets": sorted(self.nets) if self.own_nets else [],
             **({} if self.report is None else {"report": self.report}),
+            **({} if self.learned_from is None else {"learned_from": self.learned_from}),
         }
         weights = {name for name, _ in self.named_parameters()} if half else set()
         return write_model(path, record, self.state_dict(), half=weights, beside=beside)
@@ -510,9 +519,10 @@ class SequenceModel(nn.Module, ABC):
     def from_pretrained(cls, path: str | os.PathLike[str], *, nets: Mapping[str, nn.Module] | None = None) -> Any:
         """Load a folder written by `save_pretrained`, or the run folder around it. Nothing in it is executed.
 
-        `nets` gives the nets of a model that was built with your own.
+        A name such as "user/model" that is no folder here is one on the Hugging Face Hub. `nets` gives the nets of a model
+        that was built with your own.
         """
-        saved = read_model(path)
+        saved = read_model(local_folder(path))
         kind = built_by(saved.config)
         if not issubclass(kind, cls):
             raise ValueError(
@@ -528,4 +538,48 @@ class SequenceModel(nn.Module, ABC):
         model = kind.assemble(saved.config, saved.shape, saved.context_size, nets=nets)
         model.load_state_dict(saved.tensors_for(model.state_dict()))
         model.lag, model.precision, model.report = saved.lag, saved.precision, saved.report
+        model.learned_from = saved.learned_from
         return model.eval()
+
+    @door
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool = False,
+        data: str = "",
+        scores: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Upload the model to the Hugging Face Hub as "user/model", with a card; returns its address.
+
+        Args:
+            name: on the Hub.
+            private: whether only you see it.
+            data: what it was trained on, in a sentence for the card.
+            scores: numbers by name, for the card.
+        """
+        card = self.card(name, data=data, scores=scores)
+        return push(name, self.save_pretrained, card, private=private)
+
+    def card(
+        self,
+        name: str,
+        *,
+        data: str = "",
+        scores: Mapping[str, Any] | None = None,
+        loader: str = "nsde.load",
+        features: Sequence[str] = (),
+    ) -> str:
+        """The text of the model's card; `loader` is the call that loads it, `features` are names of the state's entries."""
+        return model_card(
+            name,
+            self.config,
+            self.scale,
+            num_parameters=sum(p.numel() for p in self.parameters()),
+            loader=loader,
+            learned_from=self.learned_from,
+            report=self.report,
+            scores=scores,
+            data=data,
+            features=features,
+        )

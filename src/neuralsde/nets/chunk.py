@@ -30,7 +30,7 @@ class ChunkNet(Backbone):
 
     def join_condition(self, state: Tensor, condition: Tensor | None) -> Float[Tensor, "B K"]:
         """The condition, or a 0 in its place."""
-        return state.new_zeros(len(state), 1) if condition is None else condition
+        return state.new_zeros(state.shape[0], 1) if condition is None else condition
 
     def end_at_zero(self, width: int) -> None:
         """The last layer: fields are 0 at the start of training."""

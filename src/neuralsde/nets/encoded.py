@@ -47,7 +47,7 @@ class EncodedMLP(MLP):
 
     def encode(self, context: Float[Tensor, "B C"]) -> Float[Tensor, "B M"]:
         """The memory of a context; on a CPU that of the last one is kept, until the weights change."""
-        if self.training or torch.is_grad_enabled() or context.device.type != "cpu":
+        if self.training or torch.is_grad_enabled() or context.device.type != "cpu" or torch.compiler.is_exporting():
             return self.encoder(context)
         kept = self._known.get(self._weights, list)
         for known, memory in kept[-1:]:  # a pair of its own for each thread that looks

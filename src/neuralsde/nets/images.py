@@ -77,7 +77,7 @@ class ImageEncoder(nn.Module):
     def forward(self, context: Float[Tensor, "B C"]) -> Float[Tensor, "B M"]:
         seen = context.unflatten(1, (self.num, -1))
         images = self.shift(seen[:, :, self.others :].unflatten(2, (self.size, self.size, 3)))
-        points = self.image(images.flatten(0, 1).permute(0, 3, 1, 2)).unflatten(0, (len(context), self.num))
+        points = self.image(images.flatten(0, 1).permute(0, 3, 1, 2)).unflatten(0, (context.shape[0], self.num))
         return self.join(torch.cat([seen[:, :, : self.others], points], dim=2).flatten(1))
 
 

@@ -55,4 +55,4 @@ class MLP(Backbone):
     def read(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B *F"]:
         """The fields for all inputs end to end."""
         features = layer_norm(self.norm, self.blocks(linear(self.inward, x)))
-        return self.read_out(features, lambda y: y.reshape(len(x), *self.fields))
+        return self.read_out(features, lambda y: y.reshape(x.shape[0], *self.fields))

@@ -81,10 +81,10 @@ class StepsNet(Backbone):
             parts.append(condition)
         x = torch.cat(parts, dim=1)
         if not x.shape[1]:  # nothing to go by: constant fields
-            x = state.new_zeros(len(state), 1)
+            x = state.new_zeros(state.shape[0], 1)
         return x
 
     def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         x = self._inputs(state, condition)
-        y = linear(self.outward, x).reshape(len(x), *self.fields)
+        y = linear(self.outward, x).reshape(x.shape[0], *self.fields)
         return y if self.bent is None else y + self.bent.read(x)

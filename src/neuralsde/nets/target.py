@@ -38,7 +38,7 @@ def read_target(
     condition: Condition,
 ) -> Tensor:
     """What the net gives at generation times s, one for all or one each."""
-    given = [embed_time(s.expand(len(target)))] + ([] if condition is None else [condition])
+    given = [embed_time(s.expand(target.shape[0]))] + ([] if condition is None else [condition])
     if isinstance(net, Backbone) and net.takes_target:
         return net(torch.cat([state, target[:, None]], dim=1), torch.cat(given, dim=1)).float()
     return net(state, torch.cat([target.flatten(1), *given], dim=1)).float()

@@ -27,6 +27,7 @@ from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import load
 from neuralsde.models.config import Drawing
+from neuralsde.models.hub import local_folder, push
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.config import PolicyConfig
 from neuralsde.solvers.noise import Noise
@@ -277,29 +278,47 @@ class SDEPolicy:
         """The next (B, n, A) actions: those of `chunk` data steps, at the rate of control."""
         if not self.seen:
             raise ValueError("`draw_plan` needs what is seen. Got no observation since `reset`. Call `select_action`.")
-        start, dt = self._start(), self.dt
-        num = max(1, round(self.config.chunk * dt / self.control_dt))
-        times = [dt + self.control_dt * k for k in range(num)]  # in the data, one step after the previous action
         keys = self.keys.child(self.num_plans)
-        if self.levels:
-            keys = _Still(keys.keys, [k - self.num_actions for k in self.levels])
         self.num_plans += 1
-        context = None if self.config.form == "state" else self._context()
+        context = self.seen[-1] if self.config.form == "state" else self._context()
+        plan, self.nfe = self.plan_from(self._start(), context, keys)
+        return plan
+
+    @property
+    def plan_times(self) -> list[float]:
+        """When the actions of a plan are done, since the action before it."""
+        num = max(1, round(self.config.chunk * self.dt / self.control_dt))
+        return [self.dt + self.control_dt * k for k in range(num)]  # in the data, one step after the previous action
+
+    @property
+    def plan_start(self) -> float:
+        """The time of the action before the plan, in the time of the demonstrations."""
+        return 0.0 if self.config.form == "chunk" else max(0.0, self.dt - self.control_dt)
+
+    @torch.no_grad()
+    def plan_from(self, start: np.ndarray, seen: np.ndarray, keys: Noise) -> tuple[np.ndarray, dict[str, int]]:
+        """Actions (B, n, A) after the actions `start` (B, A), and the network passes that they took.
+
+        `seen` (B, H C) holds the last observations, one data step apart and the oldest first.
+        """
+        times, dt = self.plan_times, self.dt
+        if self.levels:
+            keys = Still(keys, [k - self.num_actions for k in self.levels])
+        context = None if self.config.form == "state" else seen
         if self.config.form != "chunk":
-            start = start if context is not None else np.concatenate([self.seen[-1], start], 1)
-            begin = max(0.0, dt - self.control_dt)
-            drawn = self.model.draw(start, [begin, *times], context=context, rng=keys, sampler=self.sampler)
+            begin = start if context is not None else np.concatenate([seen, start], 1)
+            at = [self.plan_start, *times]
+            drawn = self.model.draw(begin, at, context=context, rng=keys, sampler=self.sampler)
             plan = drawn.paths[:, 0, 1:, -self.num_actions :].cpu().numpy()
         else:
             held = np.repeat(start[:, None], self.config.horizon, 1)
             drawn = self.model.draw(held, [0.0, dt], context=context, rng=keys, sampler=self.sampler)
             chunk = drawn.paths[:, 0, 1].cpu().numpy()
             plan = np.stack(_at([start, *chunk.swapaxes(0, 1)], [time / dt for time in times]), 1)
-        self.nfe = drawn.nfe
         plan = np.minimum(np.maximum(plan, self.limits[0]), self.limits[1])
         for k, values in self.levels.items():
             plan[..., k] = values[np.abs(plan[..., k, None] - values).argmin(-1)]
-        return plan
+        return plan, drawn.nfe
 
     def _check_model(self) -> int:
         """Features of an observation, by the model's sizes, which must be those of such a policy."""
@@ -340,6 +359,14 @@ class SDEPolicy:
         }
         return self.model.save_pretrained(path, half=half, beside={RECORD: record})
 
+    @door
+    def push_to_hub(
+        self, name: str, *, private: bool = False, data: str = "", scores: Mapping[str, Any] | None = None
+    ) -> str:
+        """Upload the policy to the Hugging Face Hub as "user/model", with a card: see `SequenceModel.push_to_hub`."""
+        card = self.model.card(name, data=data, scores=scores, loader="nsde.SDEPolicy.from_pretrained")
+        return push(name, self.save_pretrained, card, private=private)
+
     @classmethod
     @door
     def from_pretrained(
@@ -351,8 +378,12 @@ class SDEPolicy:
         device: Device = "cpu",
         **changes: Any,
     ) -> SDEPolicy:
-        """The policy in a folder; `changes` are fields of its config, e.g. `chunk=4`, those of `sampler` of its sampler."""
-        record = read_document(Path(path), RECORD)
+        """The policy in a folder, or of that name on the Hub.
+
+        `changes` are fields of its config, e.g. `chunk=4`, those of `sampler` of its sampler.
+        """
+        path = local_folder(path)
+        record = read_document(path, RECORD)
         if record is None:
             remedy = "Save one with SDEPolicy.save_pretrained."
             raise ValueError(f"{path} holds no policy.json of its model: it is no policy. {remedy}")
@@ -396,20 +427,27 @@ def _numbers(name: str, values: Any, num: int | None = None) -> np.ndarray:
     return found
 
 
-class _Still(Noise):
+class Still(Noise):
     """Noise that leaves some last entries alone: a discrete one, once noisy, is rounded to and fro."""
 
-    def __init__(self, keys: Tensor, entries: Sequence[int]) -> None:
-        super().__init__(keys)
+    def __init__(self, noise: Noise, entries: Sequence[int]) -> None:
+        super().__init__(noise.keys)
+        self.noise = noise
         self.entries = list(entries)
 
-    def __getitem__(self, rows: slice) -> _Still:
-        return _Still(self.keys[rows], self.entries)
+    def __getitem__(self, rows: slice) -> Still:
+        return Still(self.noise[rows], self.entries)
 
     def normal(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
-        z = super().normal(step, shape, stream=stream)
-        z[..., self.entries] = 0.0
-        return z
+        z = self.noise.normal(step, shape, stream=stream)
+        places = torch.tensor(self.entries, device=z.device) % z.shape[-1]
+        return z.index_fill(-1, places, 0.0)
+
+    def uniform(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+        return self.noise.uniform(step, shape, stream=stream)
+
+    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+        return self.noise.signs(step, shape, stream=stream)
 
 
 def _at(values: Sequence[np.ndarray], places: Sequence[float]) -> list[np.ndarray]:

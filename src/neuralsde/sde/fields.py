@@ -62,7 +62,7 @@ class Fields:
             return None
         raw, size = read["correlation"], self.sizes.low.numel()
         kind = FullCorrelation if self.config.parts["correlation"] is None else LowRankCorrelation
-        return kind.of(raw.reshape(len(raw), -1, size))
+        return kind.of(raw.reshape(raw.shape[0], -1, size))
 
     def flow(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """f, in units of std / dt_ref."""

@@ -38,7 +38,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.core.doors import Seed, door
-from neuralsde.core.records import built_by, with_settings
+from neuralsde.core.records import built_by, check, with_settings
+from neuralsde.data.arrays import as_tensor
 from neuralsde.data.trajectories import Lag, Paths, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.build import build
@@ -56,6 +57,7 @@ from neuralsde.sde.losses import denoiser_dsm, flow_log, flow_nll
 from neuralsde.sde.measurement import MeasurementNoise
 from neuralsde.sde.pairs import INTERPOLATIONS, Conditions, Gap, Pair, draw_tau
 from neuralsde.sde.sizes import StepSizes
+from neuralsde.sde.torchsde import TorchSDE
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import Coefficients
@@ -290,6 +292,9 @@ class NeuralSDE(SequenceModel):
         plain = not isinstance(self.config.covariance, LowRank) and not self.own_nets
         return held and plain and not sloped and self.law.repeats
 
+    def fix_length(self, length: float) -> None:
+        self.law.fix_length(length)
+
     @property
     def knows_between(self) -> bool:
         return self.balance > 0
@@ -345,6 +350,37 @@ class NeuralSDE(SequenceModel):
         condition = self._condition(context, torch.full((len(x),), time / self.scale.step, device=x.device))
         c = self._coefficients(evaluated(self)._fields())(self.scale.states(x), condition)
         return self.scale.covariance(x[:, -1], c.diffusion, c.correlation)
+
+    @door
+    def as_torchsde(self, *, context: Any = None, sampler: Drawing = None) -> TorchSDE:
+        """The SDE with `f`, `g`, `noise_type` and `sde_type`, as `torchsde.sdeint` takes it; states are (B, d), raw.
+
+        `context` (C,) or (B, C) is held. Its Euler scheme takes the steps of solver="euler_maruyama"; with a `transform`
+        the two agree only as steps become short, since one takes them in raw units and the other in those of the transform.
+        """
+        how: Sampler = self.own_sampler(sampler)
+        self.check_sampler(how, torch.zeros(1))
+        check(
+            self.config.history == 1,
+            f"`as_torchsde` takes models whose state is one observation. Got history={self.config.history}.",
+        )
+        law = type(self.config.law).__name__
+        check(self.law.is_sde, f"The law `{law}` draws steps that are no SDE's. Use a model with Euler() or Moments().")
+        size, given = self.scale.context_size, None
+        check(size > 0 or context is None, "`context` must be None: the model was trained without it. Got a value.")
+        if size:
+            check(context is not None, f"`context` must hold {size} value(s): the model was trained with it. Got None.")
+            given = as_tensor(context, "context", torch.float32, self.scale.mean.device)
+            wrong = given.ndim not in (1, 2) or given.shape[-1] != size
+            check(not wrong, f"`context` must have shape ({size},) or (B, {size}). Got {tuple(given.shape)}.")
+        fields = evaluated(self)._fields()
+
+        def at(state: Tensor, time: Tensor) -> Coefficients:
+            held = None if given is None else given.expand(state.shape[0], -1)
+            condition = self._condition(held, time)
+            return fields.coefficients(state, condition, how, self._fixed_signs(state), correction=False)
+
+        return TorchSDE(self.scale, at, self.nets, correlated=bool(self.config.covariance.further))
 
     # Measurement noise
 

@@ -75,7 +75,7 @@ def slots_after(state: Float[Tensor, "B H *S"], newest: Float[Tensor, "B *S"], p
     past = past.reshape(-1, 1)
     place = torch.arange(last, device=past.device) + past
     low = place.clamp(max=last).floor().clamp(max=last - 1).long()
-    rows, shape = torch.arange(len(state), device=state.device)[:, None], (*place.shape, *[1] * (newest.ndim - 1))
+    rows, shape = torch.arange(state.shape[0], device=state.device)[:, None], (*place.shape, *[1] * (newest.ndim - 1))
     share = (place - low).clamp(max=1.0).reshape(shape)
     beyond = ((place - last).clamp(min=0.0) / past.clamp(min=1e-12)).reshape(shape)
     older = torch.lerp(torch.lerp(state[rows, low], state[rows, low + 1], share), newest[:, None], beyond)

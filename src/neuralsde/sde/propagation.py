@@ -129,4 +129,10 @@ def _solve_right(rise: Tensor, axes: Tensor, *, diagonal: bool) -> Tensor:
     """rise · axes⁻¹ for lower triangular axes."""
     if diagonal or axes.shape[-1] == 1:
         return rise / torch.diagonal(axes, dim1=1, dim2=2)[:, None, :]
-    return torch.linalg.solve_triangular(axes, rise, upper=False, left=False)
+    if not torch.compiler.is_exporting():
+        return torch.linalg.solve_triangular(axes, rise, upper=False, left=False)
+    columns: list[Tensor] = []  # written out, last first: ONNX has no solver
+    for j in reversed(range(axes.shape[-1])):
+        known = sum(axes[:, k, j, None] * column for k, column in zip(range(j + 1, axes.shape[-1]), columns))
+        columns.insert(0, (rise[:, :, j] - known) / axes[:, j, j, None])
+    return torch.stack(columns, dim=-1)

@@ -14,7 +14,7 @@ WRITTEN_OUT = 4  # dimensions up to which triangular systems are written out
 def cholesky(cov: Tensor) -> Tensor:
     """Lower root of a batch of covariances; written out in few dimensions, where it is faster and needs no host."""
     d = cov.shape[-1]
-    if d > WRITTEN_OUT:
+    if d > WRITTEN_OUT and not torch.compiler.is_exporting():  # ONNX has none
         return torch.linalg.cholesky(cov)
     root: list[list[Tensor]] = []
     for i in range(d):

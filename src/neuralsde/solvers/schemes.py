@@ -45,6 +45,7 @@ def diagonal_slope(y: Tensor, x: Tensor, how: str, signs: Callable[[], Tensor] |
 
     Exact, with one pass per dimension, or by one Hutchinson probe of random signs; "auto" is exact in few dimensions.
     """
+    _refuse_to_trace()
     y = y + 0 * x  # y may be constant
     size = y[0].numel()
     if how == "probe" or (how == "auto" and size > EXACT_UP_TO):
@@ -54,6 +55,12 @@ def diagonal_slope(y: Tensor, x: Tensor, how: str, signs: Callable[[], Tensor] |
     flat = y.flatten(1)
     slopes = [torch.autograd.grad(flat[:, i].sum(), x, retain_graph=True)[0].flatten(1)[:, i] for i in range(size)]
     return torch.stack(slopes, dim=1).reshape(x.shape), size
+
+
+def _refuse_to_trace() -> None:
+    if torch.compiler.is_exporting():
+        remedy = "Use solver='euler_maruyama' and tau='start', or leave the slope out: Sampler(correction='off', measured=False)."
+        raise ValueError(f"A slope of the fields is taken in every step, which no exported graph can hold. {remedy}")
 
 
 def newest_divergence(
@@ -66,6 +73,7 @@ def newest_divergence(
 
     Exact, by one directional derivative per dimension, or by that of Σ v along one probe v of random signs.
     """
+    _refuse_to_trace()
     with torch.enable_grad():
         x = state[:, -1].detach().requires_grad_()
         matrix = field(torch.cat([state[:, :-1].detach(), x[:, None]], dim=1)) + 0 * x.flatten(1)[:, :, None]

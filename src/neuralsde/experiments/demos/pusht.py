@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import time
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,11 @@ from neuralsde.experiments.result_tables import policy_scores
 from neuralsde.experiments.tasks import pusht
 from neuralsde.metrics.imitation import ranges, summary
 from neuralsde.plots.pusht import push_grid
+from neuralsde.policy.shipped import shipped as shipped
 from neuralsde.training.run_folder import provenance, write_results
 
 FIRST_SEED = 200_000  # of the episodes; those of reported numbers are others
 NUM_SHOWN = 4  # episodes in the picture
-
-
-def shipped() -> Path:
-    """The folder of the policy that comes with the library."""
-    folder = Path(str(resources.files("neuralsde"))) / "weights" / "pusht"
-    if not (folder / "policy.json").is_file():
-        raise ValueError("This copy of the library holds no trained policy. Train one (nsde train pusht): --policy.")
-    return folder
 
 
 def run_demo(policy: Path, output: Path, *, num_episodes: int = 20, num_workers: int = 2) -> dict[str, Any]:

@@ -58,6 +58,11 @@ class StepLaw(nn.Module, ABC):
         """Refuse data that the law cannot be learned from; `gaps` are in reference steps."""
 
     @property
+    def is_sde(self) -> bool:
+        """Whether its steps are those of dx = drift dt + g dw, as they become short."""
+        return True
+
+    @property
     def spans_gaps(self) -> bool:
         """Whether it learns the SDE of continuous time, whatever the gap; else what it learned belongs to steps of that length."""
         return False
@@ -81,6 +86,9 @@ class StepLaw(nn.Module, ABC):
     def repeats(self) -> bool:
         """Whether its draw is the same kernels at every step: it takes no noise by the number of the step."""
         return type(self).advance is StepLaw.advance
+
+    def fix_length(self, length: float) -> None:
+        """Keep only what steps of this length need, in reference steps."""
 
     def settle(self, gap: Gap, coefficients: Any) -> None:
         """Fix what follows from what was learned so far; called at set points of a training."""

@@ -56,7 +56,7 @@ class Components:
     def draw(self, u: Float[Tensor, " B"], z: Float[Tensor, "B *S"]) -> Float[Tensor, "B *S"]:
         """ξ from a uniform number, which chooses the component, and unit Gaussians."""
         passed = self.log_weight.exp().cumsum(1)[:, :-1] < u[:, None]
-        rows, chosen = torch.arange(len(z), device=z.device), passed.sum(1)
+        rows, chosen = torch.arange(z.shape[0], device=z.device), passed.sum(1)
         return self.mean[rows, chosen] + torch.exp(self.log_std[rows, chosen]) * z
 
     def moments(self) -> tuple[Float[Tensor, "B *S"], Float[Tensor, "B *S"]]:
@@ -128,6 +128,10 @@ class MixtureStep(EulerStep):
         mean, std = self.components(read["mixture"]).moments()
         g = torch.exp(read["diffusion"])
         return read["flow"] + g * mean, g * std
+
+    @property
+    def is_sde(self) -> bool:
+        return False
 
     def check_data(self, gaps: Tensor) -> None:
         check_one_length("Mixture", gaps)

@@ -55,6 +55,10 @@ class MomentsStep(StepLaw):
         equal = self._equal.get([self.steps], lambda: _only(self.steps.tolist()))
         return self.steps[_class_of(gaps)] if equal is None else equal
 
+    @torch.no_grad()
+    def fix_length(self, length: float) -> None:
+        self.steps.fill_(int(self.steps[_class_of(torch.tensor([length], device=self.steps.device))]))
+
     @property
     def same_kernels(self) -> bool:
         return isinstance(self.num_steps(torch.ones(1)), int)
@@ -129,7 +133,7 @@ class MomentsStep(StepLaw):
 
         def at(x: Tensor, share: float, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
             own, given = state[rows], gap.conditions(share)
-            times = len(x) // len(own)
+            times = x.shape[0] // own.shape[0]
             before, past = (v.repeat_interleave(times, 0) for v in (own, share * dt[rows]))
             slots = slots_after(before, x.reshape(-1, *own.shape[2:]), past)
             c = coefficients(slots, None if given is None else given[rows].repeat_interleave(times, 0), rows)
@@ -153,7 +157,7 @@ class MomentsStep(StepLaw):
 
             def signs() -> Tensor:  # one probe for all points of a path
                 own = noise.signs(step.index, self.shape, stream=1)[rows]
-                return own.repeat_interleave(len(slots) // len(own), 0)
+                return own.repeat_interleave(slots.shape[0] // own.shape[0], 0)
 
             return fields.coefficients(slots, given, sampler, signs, correction=False)
 

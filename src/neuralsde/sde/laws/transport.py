@@ -73,6 +73,10 @@ class TransportStep(EulerStep):
         what = f"With passes={passes}, steps have mean {mean:.2f} and variance {variance:.2f} in units of the Gaussian"
         return [f"{what}; 0 and 1 are right. Use more `passes`, or train longer."]
 
+    @property
+    def is_sde(self) -> bool:
+        return False
+
     def check_data(self, gaps: Tensor) -> None:
         check_one_length("Transport", gaps)
 
