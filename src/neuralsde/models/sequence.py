@@ -440,12 +440,16 @@ class SequenceModel(nn.Module, ABC):
             for states in (data.history, data.next):
                 self.scale.check_states(states, data.mask)
             return model.transition_log_prob(data)
+        return model.path_log_prob(data, batch_size)
+
+    def path_log_prob(self, data: Trajectories, batch_size: int) -> Float[Tensor, " P"]:
+        """Log density of each path: the sum over its consecutive observations."""
         pairs = data.transitions(history=self.config.history, spacing=self.lag).to(self.scale.mean.device)
         self.check_data(pairs.data, pairs.history)
         total = torch.zeros(len(data), dtype=torch.float64, device=self.scale.mean.device)
         for first in range(0, len(pairs), batch_size):
             rows = torch.arange(first, min(first + batch_size, len(pairs)), device=total.device)
-            total.index_add_(0, pairs.path[rows], model.transition_log_prob(pairs[rows]).double())
+            total.index_add_(0, pairs.path[rows], self.transition_log_prob(pairs[rows]).double())
         return total.float()
 
     def check_data(self, data: Trajectories, history: int) -> None:

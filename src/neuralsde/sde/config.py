@@ -67,6 +67,8 @@ class Law(Choice):
     """Whether g is learned."""
     correlates: ClassVar[bool] = False
     """Whether its noise may go together."""
+    gaussian: ClassVar[bool] = False
+    """Whether a step is Gaussian in its draws too: the filter takes its mean and covariance (`moments`)."""
     proposes: ClassVar[bool] = False
     """Whether its further nets take a proposal as the newest slot: a shared net is then told such a pass by a mark."""
 
@@ -91,6 +93,7 @@ class Euler(Law):
 
     builds: ClassVar[str] = "neuralsde.sde.laws.euler:EulerStep"
     correlates: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = True
 
     flow_loss: Literal["mse", "log", "nll"] = "mse"
     """Squared error, the paper's logarithm of it, or the likelihood with g held fixed."""
@@ -118,6 +121,7 @@ class Moments(Law):
 
     builds: ClassVar[str] = "neuralsde.sde.laws.moments:MomentsStep"
     correlates: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = True
 
     steps: Count = 1
     """Steps in which the moments are propagated; each has an error of third order in its length."""

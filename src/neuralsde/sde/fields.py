@@ -48,11 +48,11 @@ class Fields:
             condition = join_condition(condition, state.new_full((len(state),), marked))
         if config.shared:
             (trunk,) = read_all([self.nets["trunk"]], state, condition)
-            every = trunk.float().split(self._num_fields, 1)
+            every = _plain(trunk).split(self._num_fields, 1)
             raw = {name: v[:, 0] if v.shape[1] == 1 else v for name, v in zip(config.parts, every)}
         else:
             given = read_all([self.nets[name] for name in names], state, condition)
-            raw = {name: value.float() for name, value in zip(names, given)}
+            raw = {name: _plain(value) for name, value in zip(names, given)}
         units = {"flow": self.sizes.velocity, "diffusion": self.sizes.log_g}
         return {name: units[name](raw[name]) if name in units else raw[name] for name in names}
 
@@ -193,6 +193,11 @@ class Fields:
         self.passes["diffusion"] += passes
         g = sampler.diffusion * torch.exp(log_g)
         return g, g**2 * slope
+
+
+def _plain(values: Tensor) -> Tensor:
+    """In float32, whatever the autocast; nets in float64 keep it."""
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def _times(correlation: Correlation, g: Tensor, v: Tensor) -> Tensor:

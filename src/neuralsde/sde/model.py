@@ -28,7 +28,7 @@ How a step is distributed, and with it the losses of f and g, is the *law of a s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,9 +37,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.core.doors import Seed, door
-from neuralsde.core.records import built_by, with_settings
-from neuralsde.data.trajectories import Lag, Paths, Transitions
+from neuralsde.core.doors import Positive, Seed, door
+from neuralsde.core.records import built_by, check, with_settings
+from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.build import build
 from neuralsde.models.config import Drawing
@@ -50,6 +50,7 @@ from neuralsde.nets.backbone import Backbone, Form, backbone_of
 from neuralsde.nets.target import read_target, target_form
 from neuralsde.sde.config import Full, LowRank, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
+from neuralsde.sde.filter import MAX_SIZE, GaussianFilter, Posterior
 from neuralsde.sde.findings import findings
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.losses import denoiser_dsm, flow_log, flow_nll
@@ -60,6 +61,8 @@ from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import Coefficients
 
+Noises = Positive | Sequence[Positive] | None
+"""Standard deviations: one, or one per feature."""
 MAX_FULL = 32  # entries of a state with a full covariance
 SMOOTH = 0.5  # correlation of a step with the one before, from which on paths are smooth
 
@@ -246,6 +249,85 @@ class NeuralSDE(SequenceModel):
             return fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
 
         return at
+
+    # Filter
+
+    def path_log_prob(self, data: Trajectories, batch_size: int) -> Float[Tensor, " P"]:
+        """By the filter where entries are missing or noise was learned, and the law is one that it takes."""
+        whole = data.observed is None and self.measurement is None
+        if whole or self._no_filter():
+            return super().path_log_prob(data, batch_size)
+        return self.filter(data).log_likelihood.float()
+
+    @door
+    @torch.no_grad()
+    def filter(self, data: Paths, *, measurement_std: Noises = None) -> Posterior:
+        """What is known of the true state at each observation from it and those before; entries may be missing.
+
+        Args:
+            data: paths, with `missing=True` where entries are.
+            measurement_std: of independent noise on each observation in raw units, of transformed states where they are; one,
+                or one per feature. None: what the model learned, or no noise.
+        """
+        own, data = self._filter(data, measurement_std)
+        track = own.run(data)
+        return own.posterior(track.after, own.log_likelihood(track, data), data)
+
+    @door
+    @torch.no_grad()
+    def smooth(self, data: Paths, *, measurement_std: Noises = None) -> Posterior:
+        """What is known of the true state at each observation from the whole path; arguments as for `filter`."""
+        own, data = self._filter(data, measurement_std)
+        track = own.run(data)
+        return own.posterior(own.smooth(track, data.lengths), own.log_likelihood(track, data), data)
+
+    def _no_filter(self) -> str:
+        """Why there is no filter of this model; empty if there is."""
+        size, slots = math.prod(self.scale.shape), self.config.history
+        if not self.config.law.gaussian:
+            return f"The filter takes laws whose steps are Gaussian. Got {self.config.law!r}. Train with Moments() or Euler()."
+        if size * slots > MAX_SIZE:
+            remedy = "Use a shorter `history` or fewer features."
+            return f"The filter takes up to {MAX_SIZE} numbers in a state. Got {slots} slot(s) of {size}. {remedy}"
+        return ""
+
+    def _filter(self, data: Trajectories, measurement_std: Any) -> tuple[GaussianFilter, Trajectories]:
+        """The filter for these paths, and the paths where the model is."""
+        why = self._no_filter()
+        check(not why, why)
+        self.check_sampler(Sampler(correction=self.sampler.correction), torch.zeros(1))
+        self.check_data(data, self.config.history)
+        model = evaluated(self)
+        return model._filter_with(model._noise_variance(measurement_std)), data.to(self.scale.mean.device)
+
+    def _filter_with(self, variance: Tensor) -> GaussianFilter:
+        fields = self._fields()
+        return GaussianFilter(
+            law=self.law,
+            coefficients=self._coefficients(fields),
+            condition=self._condition,
+            scale=self.scale,
+            walk=torch.exp(self.sizes.typical).flatten(),
+            slots=self.config.history,
+            padded=self.config.pad_history,
+            variance=variance,
+            blurred=self.measurement is not None,
+        )
+
+    def _noise_variance(self, measurement_std: Any) -> Float[Tensor, " d"]:
+        """Of the measurement noise, in units of the features."""
+        scale = self.scale
+        if self.measurement is not None:
+            learned = "The model learned its measurement noise (`measurement_std`). Leave the argument out."
+            check(measurement_std is None, learned)
+            return torch.exp(2 * self.measurement.log_std).flatten()
+        if measurement_std is None:
+            return torch.zeros_like(scale.std).flatten()
+        std, num = torch.as_tensor(measurement_std, dtype=scale.std.dtype), scale.shape[scale.axis]
+        wrong = f"`measurement_std` must be one number or one per feature ({num}). Got {std.numel()}."
+        check(std.ndim == 0 or len(std) == num, wrong)
+        std = std.reshape(-1, *[1] * (-scale.axis - 1)).to(scale.std.device)
+        return (std / scale.std).square().flatten()
 
     @torch.no_grad()
     def settle(self, pairs: Transition) -> None:

@@ -46,6 +46,12 @@ class EulerStep(StepLaw):
         dt, seen = gap.dt.reshape(-1, 1), None if gap.mask is None else gap.mask.flatten(1)
         return log_density(gap.step.flatten(1) - f * dt, g**2 * dt, seen)
 
+    def moments(self, gap: Gap, coefficients: Any) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B d d"]]:
+        c = coefficients(gap.state, gap.conditions(0.0))
+        g = (c.diffusion * gap.dt.sqrt()).flatten(1)
+        cov = torch.diag_embed(g.square()) if c.correlation is None else c.correlation.covariance(g)
+        return (gap.state[:, -1] + c.drift * gap.dt).flatten(1), cov
+
 
 def _log_density(error: Tensor, std: Tensor, correlation: Correlation, mask: Tensor | None) -> Tensor:
     """Log density (B,) of errors with these standard deviations and this correlation."""

@@ -54,6 +54,10 @@ class StepLaw(nn.Module, ABC):
     def log_prob(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Float[Tensor, " B"]:
         """Log density of steps; `coefficients(state, condition, rows)` gives those of the SDE that was learned."""
 
+    def moments(self, gap: Gap, coefficients: Any) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B d d"]]:
+        """Mean and covariance of the newest slot after the gap, flattened, where the law is Gaussian."""
+        raise NotImplementedError
+
     def check_data(self, gaps: Tensor) -> None:
         """Refuse data that the law cannot be learned from; `gaps` are in reference steps."""
 

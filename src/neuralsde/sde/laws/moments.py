@@ -121,6 +121,9 @@ class MomentsStep(StepLaw):
             cov = cov + torch.diag_embed(measured.variance.expand_as(step))
         return log_density(step - (mean - first), cov, seen)
 
+    def moments(self, gap: Gap, coefficients: Any) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B d d"]]:
+        return self._moments(gap, coefficients, None, self.num_steps(gap.dt))
+
     def _moments(
         self, gap: Gap, coefficients: Any, measured: Measured | None, num_steps: Tensor | int
     ) -> tuple[Tensor, Tensor]:
