@@ -126,15 +126,12 @@ class Moments(Law):
     steps: Count = 1
     """Steps in which the moments are propagated; each has an error of third order in its length."""
     measurement: bool = False
-    """Learn the standard deviation of measurement noise too, from several lags and the score."""
+    """Learn the standard deviation of measurement noise too, from several lags and by the filter."""
 
     def check(self, config: NeuralSDEConfig) -> None:
-        able = config.start_probability == 1 and config.denoiser and config.noisy and config.history == 1
-        remedy = "It needs tau='start', a `denoiser`, `noise` > 0 and history=1."
-        check(
-            not self.measurement or bool(able),
-            f"`measurement` is learned by the likelihood of several lags and the score. {remedy}",
-        )
+        able = config.start_probability == 1 and config.history == 1
+        remedy = "It needs tau='start' and history=1."
+        check(not self.measurement or able, f"`measurement` is learned by the likelihood of several lags. {remedy}")
         mixed = self.measurement and config.normalise == "whiten"
         check(
             not mixed,

@@ -21,7 +21,6 @@ from neuralsde.models.scale import join_condition
 from neuralsde.nets.fused import read_all
 from neuralsde.nets.target import EMBEDDING, read_target
 from neuralsde.sde.config import NeuralSDEConfig, Sampler
-from neuralsde.sde.measurement import Measured, MeasurementNoise
 from neuralsde.sde.sizes import StepSizes
 from neuralsde.solvers.correlation import Correlation, FullCorrelation, LowRankCorrelation
 from neuralsde.solvers.schemes import Coefficients, newest_divergence, newest_slope
@@ -36,7 +35,6 @@ class Fields:
     sizes: StepSizes
     sigma: Tensor  # noise of the training inputs
     step: float  # the reference step in raw time
-    measurement: MeasurementNoise | None = None
     passes: Counter[str] = field(default_factory=Counter)
 
     def read(self, state: Tensor, condition: Tensor | None, *names: str) -> dict[str, Tensor]:
@@ -95,14 +93,6 @@ class Fields:
         # As loud as the sines of s, or a net hears those alone
         gain = max(1.0, math.sqrt(EMBEDDING / 2 / u[0].numel()))
         return read_target(self.nets["transport"], gain * u, s, state, condition)
-
-    def measured(self, state: Tensor, condition: Tensor | None) -> Measured:
-        """What is known of the true state behind the newest slot."""
-        assert self.measurement is not None
-        at = partial(self.evaluated.score, condition=condition)
-        score, slope, passes = newest_slope(at, state, "exact", None)
-        self.passes["denoiser"] += passes
-        return self.measurement.behind(score, slope)
 
     @property
     def evaluated(self) -> Fields:

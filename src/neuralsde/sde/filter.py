@@ -32,6 +32,7 @@ from torch import Tensor
 
 from neuralsde.core.records import RunError, check
 from neuralsde.data.trajectories import Trajectories
+from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.pairs import LENGTH_TOLERANCE, Gap, slots_after
@@ -163,6 +164,11 @@ class GaussianFilter:
         return self.slots * len(self.walk)
 
     @property
+    def takes_whole_gaps(self) -> bool:
+        """Whether a gap is one step, however long; else it is taken in parts of at most one reference step."""
+        return self.law.spans_gaps and self.slots == 1
+
+    @property
     def sensor(self) -> Sensor:
         """Reads the features of the scale."""
         eye = torch.eye(len(self.walk), dtype=torch.float64, device=self.walk.device)
@@ -190,8 +196,10 @@ class GaussianFilter:
 
         `time` is that of the start, since the path began; the context (B, C) is held.
         """
-        whole = self.law.spans_gaps and self.slots == 1
-        parts = torch.ones_like(gap) if whole else (gap - SAME).ceil().clamp(min=1)
+        if self.takes_whole_gaps:
+            ahead, cross = self._advance(belief, gap, time, context)
+            return ahead, torch.cholesky_solve(cross.mT, ahead.root).mT
+        parts = (gap - SAME).ceil().clamp(min=1)
         gain = torch.eye(self.size, dtype=gap.dtype, device=gap.device).expand(len(gap), -1, -1)
         for k in range(int(parts.max())):
             rows = (k < parts).nonzero()[:, 0]
@@ -237,10 +245,25 @@ class GaussianFilter:
             given = self.condition(context, time + share * dt)
             return None if given is None else given.to(kind)
 
-        mean, cov = self.law.moments(
+        mean, cov = self.law.step_moments(
             Gap(state, torch.zeros_like(state[:, -1]), length, conditions, None), self.coefficients
         )
         return mean.to(points.dtype), cov.to(points.dtype)
+
+    # One observation
+
+    def known_from(self, y: Float[Tensor, "B d"], seen: Bool[Tensor, "B d"] | None) -> Belief:
+        """What is known of a state from one observation of its features."""
+        seen = torch.ones_like(y, dtype=torch.bool) if seen is None else seen
+        return self.sensor.update(self.prior(len(y)), y, seen)[0]
+
+    def pair_log_prob(self, pairs: Transition) -> Float[Tensor, " B"]:
+        """Log density of the second observation of each pair given the first, in units of the features."""
+        before, after = (self.scale.features(x.double()).flatten(1) for x in (pairs.history[:, -1], pairs.next))
+        seen = torch.ones_like(after, dtype=torch.bool) if pairs.mask is None else pairs.mask.flatten(1)
+        gap, time = (v.double() / self.scale.step for v in (pairs.dt, pairs.time))
+        ahead, _ = self.predict(self.known_from(before, seen), gap, time, pairs.context)
+        return self.sensor.update(ahead, after, seen)[1]
 
     # Along paths
 
@@ -298,9 +321,8 @@ class GaussianFilter:
         begin = torch.repeat_interleave(data.begin, data.lengths)
         time = (data.times - begin) / self.scale.step
         longest = 0.0 if len(time) < 2 else float(time.diff().max())
-        whole = self.law.spans_gaps and self.slots == 1
         check(
-            whole or longest <= MOST_PARTS,
+            self.takes_whole_gaps or longest <= MOST_PARTS,
             f"The filter takes a gap in at most {MOST_PARTS:,} training steps. Got a gap of {longest:,.0f}. Use Moments(), "
             "or split the path there.",
         )

@@ -45,7 +45,7 @@ from neuralsde.models.build import build
 from neuralsde.models.config import Drawing
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.scale import Scale
-from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
+from neuralsde.models.sequence import Advance, Condition, SequenceModel, Starts, observed_mean
 from neuralsde.nets.backbone import Backbone, Form, backbone_of
 from neuralsde.nets.target import read_target, target_form
 from neuralsde.sde.config import Full, LowRank, Moments, NeuralSDEConfig, Sampler
@@ -63,6 +63,7 @@ from neuralsde.solvers.schemes import Coefficients
 
 Noises = Positive | Sequence[Positive] | None
 """Standard deviations: one, or one per feature."""
+LOOK_BACK = 128  # observations before a forecast that its start is known from
 MAX_FULL = 32  # entries of a state with a full covariance
 SMOOTH = 0.5  # correlation of a step with the one before, from which on paths are smooth
 
@@ -164,7 +165,7 @@ class NeuralSDE(SequenceModel):
 
     def _fields(self) -> Fields:
         """The nets, for one call."""
-        return Fields(self.config, self.nets, self.sizes, self.input_noise, self.scale.step, self.measurement)
+        return Fields(self.config, self.nets, self.sizes, self.input_noise, self.scale.step)
 
     # Training (alg:neural_sde)
 
@@ -177,7 +178,8 @@ class NeuralSDE(SequenceModel):
         # Flow and diffusion, by the law of a step; what it reads at x̃ comes from one pass with the denoiser
         names = self.law.reads and (*self.law.reads, *(["denoiser"] if denoiser else []))
         read = fields.read(x, pair.condition, *names) if names else {}
-        losses = self.law.losses(fields, read, pair, noise)
+        measured = self.measurement is not None
+        losses = {"likelihood": self._pair_loss(batch)} if measured else self.law.losses(fields, read, pair, noise)
         # Denoiser
         if denoiser:
             d = read["denoiser"] if read else fields.denoiser(x, pair.condition)
@@ -230,10 +232,11 @@ class NeuralSDE(SequenceModel):
     def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
         """In raw units; the drift is the sampler's, with the model's own balance and no pull."""
         self.check_sampler(Sampler(correction=self.sampler.correction), torch.zeros(1))
+        if self.measurement is not None:
+            log_prob = self._filter_with(self._noise_variance(None)).pair_log_prob(batch)
+            return (log_prob - self.scale.log_unit(batch.next, batch.mask)).to(batch.next.dtype)
         fields = self._fields()
-        gap = self._gap(batch, fields)
-        measured = None if self.measurement is None else fields.measured(gap.state, gap.conditions(0.0))
-        log_prob = self.law.log_prob(gap, self._coefficients(fields), measured)
+        log_prob = self.law.log_prob(self._gap(batch, fields), self._coefficients(fields))
         return log_prob - self.scale.log_volume(batch)
 
     def _gap(self, batch: Transition, fields: Fields) -> Gap:
@@ -251,6 +254,11 @@ class NeuralSDE(SequenceModel):
         return at
 
     # Filter
+
+    def _pair_loss(self, batch: Transition) -> Float[Tensor, " B"]:
+        """Negative log density of the second measurement given the first, per observed entry."""
+        entries = batch.next[0].numel() if batch.mask is None else batch.mask.float().sum() / len(batch)
+        return -self._filter_with(self._noise_variance(None)).pair_log_prob(batch).float() / entries
 
     def path_log_prob(self, data: Trajectories, batch_size: int) -> Float[Tensor, " P"]:
         """By the filter where entries are missing or noise was learned, and the law is one that it takes."""
@@ -280,6 +288,19 @@ class NeuralSDE(SequenceModel):
         own, data = self._filter(data, measurement_std)
         track = own.run(data)
         return own.posterior(own.smooth(track, data.lengths), own.log_likelihood(track, data), data)
+
+    @torch.no_grad()
+    def starts(self, data: Trajectories, rows: Tensor, sampler: Sampler) -> Starts | None:
+        """By the filter of the last observations before each, where entries are missing or the start is a measurement."""
+        whole = data.observed is None and not sampler.measured
+        if whole or self._no_filter():
+            return None
+        ends = data.lengths.cumsum(0)
+        path = torch.searchsorted(ends, rows, right=True)
+        first = torch.maximum((ends - data.lengths)[path], rows - LOOK_BACK)
+        own, windows = self._filter(data.cut(first, rows - first + 1, data.begin[path]), None)
+        known = own.run(windows).after.rows(windows.lengths.cumsum(0) - 1)
+        return Starts(known.mean, known.root)
 
     def _no_filter(self) -> str:
         """Why there is no filter of this model; empty if there is."""
@@ -349,7 +370,7 @@ class NeuralSDE(SequenceModel):
 
     @property
     def same_kernels(self) -> bool:
-        return self.law.same_kernels
+        return self.law.same_kernels and self.measurement is None
 
     def _fixed_signs(self, state: Tensor) -> Any:
         """One probe for all: fields and densities are functions of the data."""
@@ -444,7 +465,8 @@ class NeuralSDE(SequenceModel):
     def begin(self, state: Tensor, condition: Tensor | None, noise: Noise, sampler: Sampler) -> Tensor:
         if self.measurement is None or not sampler.measured:
             return state
-        return self.measurement.true_states(state, self._fields().measured(state, condition), noise)
+        known = self._filter_with(self._noise_variance(None)).known_from(state[:, -1].double().flatten(1), None)
+        return Starts(known.mean, known.root).draw(noise, 1, self.scale.shape).to(state)
 
     def observe(self, states: Tensor, noise: Noise, sampler: Sampler) -> Tensor:
         if self.measurement is None or not sampler.measured:
