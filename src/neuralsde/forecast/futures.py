@@ -1,7 +1,8 @@
 """Forecasts from observed states: of what is known, for scores, and of what is not.
 
 A forecast starts from an *origin*, an observation with the history that the model asks for; where entries are missing or
-noise was learned, from what is known of the true state there. Nothing that was observed after the origin enters it, except the context where it is taken to be known ahead.
+noise was learned, from what is known of the true state there. Nothing that was observed after the origin enters it,
+except the context where it is taken to be known ahead.
 """
 
 from __future__ import annotations

@@ -180,6 +180,15 @@ class SequenceModel(nn.Module, ABC):
         return []
 
     @property
+    def window(self) -> int:
+        """Observations in a row that a training ends with, for `window_losses`; 0: it learns from pairs alone."""
+        return 0
+
+    def window_losses(self, losses: dict[str, Tensor], windows: Trajectories) -> dict[str, Tensor]:
+        """The losses of pairs, but for the parts that short paths teach better."""
+        return losses
+
+    @property
     def same_kernels(self) -> bool:
         """Whether a training step is the same kernels for every batch: a CUDA graph can then repeat it."""
         return True
@@ -230,9 +239,10 @@ class SequenceModel(nn.Module, ABC):
 
     # What every model shares
 
-    def forward(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
+    def forward(self, batch: Transition, noise: Noise, windows: Trajectories | None = None) -> dict[str, Tensor]:
         """The loss: distributed wrappers hook into `forward`."""
-        return self.loss(batch, noise)
+        losses = self.loss(batch, noise)
+        return losses if windows is None else self.window_losses(losses, windows)
 
     def sample(self, history: Any, times: Any, **settings: Any) -> Float[Tensor, "B N T *S"]:
         """Draw futures of each state: `draw(…).paths`."""

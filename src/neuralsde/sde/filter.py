@@ -45,8 +45,6 @@ EXACT = 1e-12  # variance of an observation without noise, in units of a typical
 ROUNDING = 1e-13  # share of the variances that keeps roots real
 SAME = 1e-3  # share of a reference step by which a gap may be longer than it
 
-Places = Int[Tensor, " N"]
-
 
 @dataclass(frozen=True)
 class Belief:
@@ -54,6 +52,11 @@ class Belief:
 
     mean: Float[Tensor, "B D"]
     cov: Float[Tensor, "B D D"]
+
+    @classmethod
+    def join(cls, beliefs: list[Belief]) -> Belief:
+        """Several, end to end."""
+        return cls(torch.cat([b.mean for b in beliefs]), torch.cat([b.cov for b in beliefs]))
 
     def rows(self, rows: Tensor) -> Belief:
         """Some of them."""
@@ -110,6 +113,17 @@ class Track:
     """From what is learned of the state at an observation to that at the one before."""
     log_density: Float[Tensor, " L"]
     """Of each observation, given those before."""
+
+    @classmethod
+    def join(cls, tracks: list[Track]) -> Track:
+        """Several, end to end."""
+        after, before = ([t.after for t in tracks], [t.before for t in tracks])
+        gain, density = ([t.gain for t in tracks], [t.log_density for t in tracks])
+        return cls(Belief.join(after), Belief.join(before), torch.cat(gain), torch.cat(density))
+
+    def rows(self, rows: Tensor) -> Track:
+        """Some of it."""
+        return Track(self.after.rows(rows), self.before.rows(rows), self.gain[rows], self.log_density[rows])
 
 
 @dataclass(frozen=True)
@@ -271,17 +285,7 @@ class GaussianFilter:
         """Filter all paths side by side."""
         parts = [self._run(data, paths) for paths in self._chunks(data)]
         back = torch.cat([rows for rows, _ in parts]).argsort()
-        tracks = [track for _, track in parts]
-
-        def joined(get: Callable[[Track], Tensor]) -> Tensor:
-            return torch.cat([get(track) for track in tracks])[back]
-
-        return Track(
-            Belief(joined(lambda t: t.after.mean), joined(lambda t: t.after.cov)),
-            Belief(joined(lambda t: t.before.mean), joined(lambda t: t.before.cov)),
-            joined(lambda t: t.gain),
-            joined(lambda t: t.log_density),
-        )
+        return Track.join([track for _, track in parts]).rows(back)
 
     def _chunks(self, data: Trajectories) -> list[Tensor]:
         each = max(1, MAX_POINTS // (2 * self.size * (1 + 2 * len(self.walk))))
@@ -306,13 +310,7 @@ class GaussianFilter:
             met.append(rows)
             tracks.append(Track(after, before, back, density))
             check_finite(density, data, rows)
-        track = Track(
-            Belief(torch.cat([t.after.mean for t in tracks]), torch.cat([t.after.cov for t in tracks])),
-            Belief(torch.cat([t.before.mean for t in tracks]), torch.cat([t.before.cov for t in tracks])),
-            torch.cat([t.gain for t in tracks]),
-            torch.cat([t.log_density for t in tracks]),
-        )
-        return torch.cat(met), track
+        return torch.cat(met), Track.join(tracks)
 
     def _read(self, data: Trajectories) -> tuple[Tensor, Tensor, Tensor]:
         """Features (L, d), which of them were observed, and times since the start of the path in reference steps."""
@@ -328,12 +326,22 @@ class GaussianFilter:
         )
         return y, seen, time
 
-    def log_likelihood(self, track: Track, data: Trajectories) -> Float[Tensor, " P"]:
-        """Of each path in raw units, given its first observations."""
+    def _after_first(self, data: Trajectories) -> tuple[Tensor, Tensor]:
+        """The path of each observation, and whether it is one of those after the first."""
         place = torch.arange(len(data.states), device=data.lengths.device)
         path = torch.repeat_interleave(torch.arange(len(data), device=place.device), data.lengths)
         place = place - (data.lengths.cumsum(0) - data.lengths)[path]
-        counted = place >= (1 if self.padded else self.slots)
+        return path, place >= (1 if self.padded else self.slots)
+
+    def num_counted(self, data: Trajectories) -> Tensor:
+        """Observed entries that the likelihood is of, at least 1."""
+        _, counted = self._after_first(data)
+        seen = torch.ones_like(data.states, dtype=torch.bool) if data.observed is None else data.observed
+        return seen[counted].sum().clamp(min=1)
+
+    def log_likelihood(self, track: Track, data: Trajectories) -> Float[Tensor, " P"]:
+        """Of each path in raw units, given its first observations."""
+        path, counted = self._after_first(data)
         density = track.log_density - self.scale.log_unit(data.states.double(), data.observed)
         return torch.zeros(len(data), dtype=density.dtype, device=density.device).index_add(
             0, path, density.where(counted, 0.0)

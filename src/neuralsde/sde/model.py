@@ -63,6 +63,7 @@ from neuralsde.solvers.schemes import Coefficients
 
 Noises = Positive | Sequence[Positive] | None
 """Standard deviations: one, or one per feature."""
+WINDOW = 8  # observations that the last part of a training learns from
 LOOK_BACK = 128  # observations before a forecast that its start is known from
 MAX_FULL = 32  # entries of a state with a full covariance
 SMOOTH = 0.5  # correlation of a step with the one before, from which on paths are smooth
@@ -266,6 +267,17 @@ class NeuralSDE(SequenceModel):
         if whole or self._no_filter():
             return super().path_log_prob(data, batch_size)
         return self.filter(data).log_likelihood.float()
+
+    @property
+    def window(self) -> int:
+        return 0 if self.measurement is None or self._no_filter() else WINDOW
+
+    def window_losses(self, losses: dict[str, Tensor], windows: Trajectories) -> dict[str, Tensor]:
+        """Flow, diffusion and measurement noise by the filter's likelihood, per observed entry; the rest by pairs."""
+        own = self._filter_with(self._noise_variance(None))
+        total = own.log_likelihood(own.run(windows), windows).sum()
+        kept = {k: v for k, v in losses.items() if k not in ("flow", "diffusion", "likelihood")}
+        return {"likelihood": -(total / own.num_counted(windows)).float(), **kept}
 
     @door
     @torch.no_grad()

@@ -45,9 +45,7 @@ def propagate(
     return _propagate(fields, x, dt, num_steps, reach, slice(None))
 
 
-def _by_groups(
-    fields: Fields, x: Tensor, dt: Tensor, num_steps: Tensor, reach: float
-) -> tuple[Tensor, Tensor]:
+def _by_groups(fields: Fields, x: Tensor, dt: Tensor, num_steps: Tensor, reach: float) -> tuple[Tensor, Tensor]:
     """Rows that take equally many steps, together."""
     numbers = num_steps.unique().tolist()
     if len(numbers) == 1:
