@@ -248,6 +248,18 @@ def test_windows_follow_the_lag_within_their_path():
     assert apart.states[:, 0].tolist() == [1, 3, 5, 100, 102, 103] and apart.begin.tolist() == [0.0, 0.0]
 
 
+def test_measurement_noise_starts_where_the_growth_of_steps_says(np_rng):
+    """E Δx² = 2R + q Δt over uneven gaps; over even ones a share of the steps."""
+    times = np_rng.uniform(0.1, 1.0, (20, 400)).cumsum(1)
+    walk = (np_rng.normal(size=times.shape) * np.sqrt(np.diff(times, prepend=0.0))).cumsum(1)
+    noisy = (walk + 0.5 * np_rng.normal(size=walk.shape))[..., None]
+    settings = {"net": TINY, "law": nsde.Moments(measurement=True)}
+    uneven = nsde.NeuralSDE.for_data(nsde.Trajectories.from_arrays(list(noisy), list(times)), **settings)
+    assert float(uneven.measurement_std) == pytest.approx(0.5, rel=0.1)
+    even = nsde.NeuralSDE.for_data(nsde.Trajectories.from_arrays(list(noisy)), **settings)
+    assert float(even.measurement_std) == pytest.approx(np.diff(noisy, axis=1).std() / np.sqrt(32), rel=0.05)
+
+
 def test_training_with_measurement_noise_ends_with_windows(np_rng, tmp_path):
     data = nsde.Trajectories.from_arrays(list(np_rng.normal(size=(4, 30, 1))), dt=0.5)
     model = nsde.NeuralSDE.for_data(data, net=TINY, law=nsde.Moments(measurement=True), lag=(0.5, 1.0))
@@ -256,7 +268,8 @@ def test_training_with_measurement_noise_ends_with_windows(np_rng, tmp_path):
     assert not torch.equal(before, model.measurement_std)
     # The loss of windows is the filter's likelihood per entry
     windows = data.transitions().windows(Noise.draw(0, 5), 8)
-    losses = model.window_losses({"likelihood": torch.zeros(()), "denoiser": torch.ones(())}, windows)
+    with torch.no_grad():
+        losses = model.window_losses({"likelihood": torch.zeros(()), "denoiser": torch.ones(())}, windows)
     entries = int((windows.lengths - 1).sum())
     assert float(losses["likelihood"]) == pytest.approx(
         -float(model.filter(windows).log_likelihood.sum()) / entries, rel=1e-4

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -19,9 +17,18 @@ class MeasurementNoise(nn.Module):
         """In units of the scale."""
 
     @torch.no_grad()
-    def measure(self, log_g: Tensor, shortest: float) -> None:
-        """Start at a quarter of the smallest steps."""
-        self.log_std.copy_(log_g + 0.5 * math.log(shortest / 16))
+    def measure(self, step: Tensor, dt: Tensor, mask: Tensor | None) -> None:
+        """Start where E Δx² = 2R + q Δt says, by least squares; at a quarter of the steps where gaps do not tell."""
+        seen = torch.ones_like(step) if mask is None else mask.to(step)
+        share = seen / seen.sum(0).clamp(min=1.0)
+        gap, square = (share * dt).sum(0), (share * step.square()).sum(0)
+        apart = share * (dt - gap)
+        spread, both = (apart * (dt - gap)).sum(0), (apart * step.square()).sum(0)
+        nugget = square - both / spread.clamp(min=1e-12) * gap
+        told = spread > 1e-4 * gap.square()
+        least, most = square / 32, 0.45 * square
+        variance = torch.where(told, torch.minimum(torch.maximum(nugget / 2, least), most), least)
+        self.log_std.copy_(0.5 * variance.clamp(min=1e-12).log())
 
     def measurements(self, states: Tensor, noise: Noise) -> Tensor:
         """Measurements of states (P, T, *S)."""

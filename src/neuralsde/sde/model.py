@@ -128,7 +128,8 @@ class NeuralSDE(SequenceModel):
         self._check_interpolation(pairs)
         self.sizes.measure(self.scale, pairs)
         if self.measurement is not None:
-            self.measurement.measure(self.sizes.typical, float(gaps.min()))
+            step = self.scale.states(pairs.next) - self.scale.states(pairs.history[:, -1])
+            self.measurement.measure(step, gaps, pairs.mask)
         flow = dict(self.nets.items()).get("flow")
         if isinstance(flow, Backbone) and flow.solves:
             self._solve(flow, data.spread(len(pairs.dt)))
