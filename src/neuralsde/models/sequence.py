@@ -81,7 +81,7 @@ class Starts:
     def draw(self, noise: Noise, num_paths: int, shape: tuple[int, ...]) -> Float[Tensor, "P H *S"]:
         """`num_paths` states each; `noise` holds a key for each of them."""
         mean, root = (v.repeat_interleave(num_paths, 0) for v in (self.mean, self.root))
-        z = noise.normal(0, (mean.shape[1],), stream=2).to(mean)
+        z = noise.child(2).normal(0, (mean.shape[1],)).to(mean)  # no number that a step takes too
         return (mean + (root @ z[..., None])[..., 0]).reshape(len(mean), -1, *shape)
 
 
