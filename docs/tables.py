@@ -653,7 +653,9 @@ def filters() -> str:
         learned = [row["excess"] for row in own if row["fields"] == "learned"]
         reference = "particles" if system == "double well" else "Kalman"
         goal = "≤ 0.02" if system == "double well" else "≤ 1e-6, learned ≤ 0.01"
-        spread = f"{statistics.mean(learned):.4f} ({min(learned):.4f} to {max(learned):.4f})"
+        spread = "not measured"
+        if learned:
+            spread = f"{statistics.mean(learned):.4f} ({min(learned):.4f} to {max(learned):.4f})"
         body.append([system, f"{100 * missing:.0f} %", reference, f"{true:.1e}", spread, goal])
     return _show([["system", "missing", "beside", "true fields", "learned", "goal"], *body])
 
