@@ -1,6 +1,6 @@
 """The filter beside exact ones: nats per observed entry that it loses, with true fields and with learned ones.
 
-    python benchmarks/filter.py --output results/filter.json
+    python benchmarks/filter.py --output results/filter.json --seeds 3
 
 Ornstein-Uhlenbeck in two features with correlated noise, at irregular times, entries missing and measured with noise: the exact
 Kalman filter and smoother are the reference. Double well, measured with noise at irregular times: 10,000 particles are, where
@@ -145,7 +145,7 @@ def main() -> None:
     with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
         rows = [row for found in pool.map(partial(run, particles_in_well()), seeds) for row in found]
     settings = {"training": TRAINING, "train_paths": NUM_TRAIN, "test_paths": NUM_TEST, "length": LENGTH, "gaps": GAPS}
-    command = f"python benchmarks/filter.py --output results/{args.output.name}"
+    command = f"python benchmarks/filter.py --output results/{args.output.name} --seeds {args.seeds}"
     write_results(args.output, {"command": command, "rows": rows, "settings": settings, "particles": 10_000, **origin})
 
 
