@@ -647,6 +647,22 @@ def transport() -> str:
     return _show([["step", "passes", *methods, "floor"], *body])
 
 
+def filters() -> str:
+    """Nats per observed entry over the exact filter, with true and with learned fields."""
+    rows, body = _results("filter.json")["rows"], []
+    for system, missing in dict.fromkeys((row["system"], row["missing"]) for row in rows):
+        own = [row for row in rows if (row["system"], row["missing"]) == (system, missing)]
+        true = next(row["excess"] for row in own if row["fields"] == "true")
+        learned = [row["excess"] for row in own if row["fields"] == "learned"]
+        reference = "particles" if system == "double well" else "Kalman"
+        goal = "≤ 0.02" if system == "double well" else "≤ 1e-6, learned ≤ 0.01"
+        spread = "not measured"
+        if learned:
+            spread = f"{statistics.mean(learned):.4f} ({min(learned):.4f} to {max(learned):.4f})"
+        body.append([system, f"{100 * missing:.0f} %", reference, f"{true:.1e}", spread, goal])
+    return _show([["system", "missing", "beside", "true fields", "learned", "goal"], *body])
+
+
 def forecasting_scale() -> str:
     """Seconds and memory of many series and of many rows."""
     body = [
@@ -699,6 +715,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rollouts": rollouts,
     "forecasting-scale": forecasting_scale,
     "transport": transport,
+    "filter": filters,
     "frames": frames,
     "bf16": shipped_bf16,
     "rivals": rivals,

@@ -11,18 +11,17 @@ import neuralsde as nsde
 from neuralsde.experiments.tasks.systems import SYSTEMS
 from neuralsde.sde.config import Euler, Moments
 from neuralsde.sde.laws.moments import MomentsStep
-from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, slots_after
 from neuralsde.sde.propagation import propagate
 from neuralsde.solvers.gaussian import log_density
 from neuralsde.solvers.schemes import Coefficients
 
 
-def log_prob_of(fields, state, step, dt, num_steps, measured=None):
+def log_prob_of(fields, state, step, dt, num_steps):
     """Log density of steps by their moments."""
     law = MomentsStep(Moments(steps=num_steps), tuple(state.shape[2:]), start=True)
     sde = lambda x, condition, rows: Coefficients(*fields(x, condition, rows))  # noqa: E731
-    return law.log_prob(Gap(state, step, dt, lambda share: None, None), sde, measured)
+    return law.log_prob(Gap(state, step, dt, lambda share: None, None), sde)
 
 
 def f64(*values):
@@ -79,13 +78,6 @@ def test_moments_are_those_of_simulated_paths(name, np_rng):
         assert float(((torch.cov(end[k].T).reshape(cov[k].shape) - cov[k]) / (std[:, None] * std)).abs().max()) < 0.035
 
 
-def test_a_spread_start_is_carried_along():
-    mean, cov = propagate(fields_of(SYSTEMS["ou"]()), f64([1.0]), f64([0.3]), 2, f64([0.5]))
-    decay = math.exp(-0.3)
-    assert float(mean) == pytest.approx(decay, rel=1e-3)
-    assert float(cov) == pytest.approx(1 - decay**2 + decay**2 * 0.5, rel=2e-3)
-
-
 def test_density_of_what_was_seen(np_rng):
     root = np_rng.normal(size=(3, 3))
     cov, error = root @ root.T + np.eye(3), np_rng.normal(size=3)
@@ -110,18 +102,6 @@ def test_gradients_reach_both_fields():
         return log_prob_of(fields, state, step, f64(0.3, 0.1), 2)
 
     assert torch.autograd.gradcheck(value, (a, s))
-
-
-def test_measured_pairs_of_a_gaussian_process_have_their_exact_density():
-    """OU with measurement noise R: the score of the measured law is linear, so Tweedie's start is exact."""
-    r, dt = 0.3, 0.4
-    decay, total = math.exp(-dt), 1 + r
-    y, after = 0.8, -0.4
-    measured = Measured(f64(r), f64([-y / total]), f64([-1 / total]))
-    fields = lambda x, condition, rows: (-x[:, -1], math.sqrt(2) * torch.ones_like(x[:, -1]))  # noqa: E731
-    got = log_prob_of(fields, f64([[[y]]])[0], f64([after - y]), f64(dt), 8, measured)
-    expected = stats.norm(decay * y / total, math.sqrt(total - decay**2 / total)).logpdf(after)
-    assert float(got) == pytest.approx(expected, abs=1e-3)
 
 
 def train(dt, *, law, problem="ou"):

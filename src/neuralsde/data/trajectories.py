@@ -204,6 +204,10 @@ class Trajectories:
         """Paths of these lengths from these rows on."""
         shift = first - (lengths.cumsum(0) - lengths)
         rows = torch.arange(int(lengths.sum()), device=lengths.device) + torch.repeat_interleave(shift, lengths)
+        return self._take(rows, lengths, begin)
+
+    def _take(self, rows: Tensor, lengths: Tensor, begin: Tensor) -> Trajectories:
+        """Paths of these observations, end to end."""
         observed = None if self.observed is None else self.observed[rows]
         shared = None if self.context_rows is None else self.context_rows[rows]
         context = self.context if self.context is None or shared is not None else self.context[rows]
@@ -251,6 +255,24 @@ class Trajectories:
             pad: where a path begins, slots before it hold its first observation.
         """
         return pair_up(self, lag, history, spacing, pad=pad)
+
+    def windows(self, first: Int[Tensor, " B"], num: int, *, lag: Lag = None) -> Trajectories:
+        """Paths of up to `num` observations from these rows on, each about a lag after the one before, or the next there is.
+
+        Of several lags that is the shortest.
+        """
+        path, start, last = _ends(self)
+        index, apart = torch.arange(len(path), device=path.device), as_lags(lag)[0]
+        after = index + 1
+        if apart is not None:
+            after = torch.maximum(after, _snap(self.times, path, start, apart, 1))
+        after = torch.where(after <= last, after, -1)
+        rows = [first]
+        for _ in range(num - 1):
+            rows.append(torch.where(rows[-1] < 0, -1, after[rows[-1]]))
+        found = torch.stack(rows, dim=1)
+        there = found >= 0
+        return self._take(found[there], there.sum(1), self.begin[path[first]])
 
     def slots(self, rows: Int[Tensor, " B"], *, history: int, spacing: Lag = None) -> Int[Tensor, "B H"]:
         """Rows of the history slots of these observations, oldest first; before the first observation of a path that one."""
@@ -316,6 +338,10 @@ class Transitions:
     def batch(self, noise: Noise) -> Transition:
         """One transition per key, drawn uniformly with replacement."""
         return self[noise.integers(len(self))]
+
+    def windows(self, noise: Noise, num: int) -> Trajectories:
+        """One path of up to `num` observations per key, from a transition drawn uniformly."""
+        return self.data.windows(self.start[noise.integers(len(self))], num, lag=self.lag)
 
     def at_most(self, num: int) -> Transitions:
         """`num` of them, evenly spread, or all."""

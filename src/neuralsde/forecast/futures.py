@@ -1,7 +1,8 @@
 """Forecasts from observed states: of what is known, for scores, and of what is not.
 
-A forecast starts from an *origin*, an observation with the history that the model asks for. Nothing that was observed
-after the origin enters it, except the context where it is taken to be known ahead.
+A forecast starts from an *origin*, an observation with the history that the model asks for; where entries are missing or
+noise was learned, from what is known of the true state there. Nothing that was observed after the origin enters it,
+except the context where it is taken to be known ahead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from neuralsde.core.records import check
 from neuralsde.data.arrays import as_tensor
 from neuralsde.data.trajectories import Paths, Trajectories
 from neuralsde.models.config import Drawing, Sampling
-from neuralsde.models.sequence import MAX_NUMBERS, SequenceModel
+from neuralsde.models.sequence import MAX_NUMBERS, SequenceModel, Starts
 
 SAME = 1e-6  # share of a training step by which stamps that mean the same time may differ
 
@@ -107,7 +108,9 @@ def forecasts(
     since = times - origins.path_start[:, None]
     nfe: dict[str, int] = {}
     rng = torch.Generator().manual_seed(seed)
-    samples = _sample(model, history, since, context, num_paths, sampler, rng, batch_size, nfe)
+    sampler = sampler or model.forecast_sampler
+    starts = model.starts(data, origins.row, sampler)
+    samples = _sample(model, history, since, context, starts, num_paths, sampler, rng, batch_size, nfe)
     if changes:
         samples = _at(samples, offset - 1)
         times = times.gather(1, torch.cat([torch.zeros_like(offset[:, :1]), offset], dim=1))
@@ -160,12 +163,14 @@ def futures(
     history = data.states[origins.slots]
     nfe: dict[str, int] = {}
     rng = torch.Generator().manual_seed(seed)
+    sampler = sampler or model.forecast_sampler
+    starts = model.starts(data, origins.row, sampler)
     draw = partial(_sample, model, sampler=sampler, rng=rng, num_paths=num_paths, batch_size=batch_size, nfe=nfe)
     if planned is None or context is None:
-        samples = draw(history, times - origins.path_start[:, None], context)
+        samples = draw(history, times - origins.path_start[:, None], context, starts)
     else:
         own = [planned[k] for k in origins.path.tolist()]
-        samples = _as_planned(draw, history, times, origins.path_start, context, own, SAME * model.scale.step)
+        samples = _as_planned(draw, history, times, origins.path_start, context, starts, own, SAME * model.scale.step)
     unknown = torch.full_like(samples[:, 0], torch.nan)
     return Forecasts(
         path=origins.path,
@@ -210,6 +215,7 @@ def _as_planned(
     times: Float[Tensor, "B K"],
     path_start: Float[Tensor, " B"],
     context: Float[Tensor, "B C"],
+    starts: Starts | None,
     plan: list[tuple[Tensor, Tensor]],
     slack: float,
 ) -> Float[Tensor, "B N T *S"]:
@@ -222,7 +228,8 @@ def _as_planned(
     for count in counts.unique().tolist():
         rows = (counts == count).nonzero()[:, 0]
         stops, held = (torch.stack([legs[k][part] for k in rows.tolist()]) for part in (0, 1))
-        drawn = draw(history[rows], stops - path_start[rows, None], held)
+        known = None if starts is None else starts[rows]
+        drawn = draw(history[rows], stops - path_start[rows, None], held, known)
         drawn = _at(drawn, torch.searchsorted(stops, times[rows, 1:].contiguous()) - 1)
         samples = drawn.new_empty(len(legs), *drawn.shape[1:]) if samples is None else samples
         samples[rows] = drawn
@@ -339,18 +346,20 @@ def _sample(
     history: Float[Tensor, "B H *S"],
     times: Float[Tensor, "B K"],
     context: Tensor | None,
+    starts: Starts | None,
     num_paths: int,
-    sampler: Sampling | None,
+    sampler: Sampling,
     rng: torch.Generator,
     batch_size: int,
     nfe: dict[str, int],
 ) -> Float[Tensor, "B N T *S"]:
     """Samples at all but the first of `times`; the passes of a path are noted in `nfe`."""
-    how = sampler or model.forecast_sampler
     parts = []
     for rows in torch.arange(len(history)).split(batch_size):
-        held = None if context is None else context[rows]
-        drawn = model.draw(history[rows], times[rows], context=held, num_paths=num_paths, sampler=how, rng=rng)
+        held, known = None if context is None else context[rows], None if starts is None else starts[rows]
+        drawn = model.draw(
+            history[rows], times[rows], context=held, num_paths=num_paths, sampler=sampler, rng=rng, starts=known
+        )
         nfe.update(drawn.nfe)
         parts.append(drawn.paths[:, :, 1:].cpu())
     return torch.cat(parts)

@@ -151,7 +151,7 @@ class Scale(nn.Module):
 
     def _measure_directions(self, pairs: Transition) -> None:
         """Coordinates with states of covariance 1 and uncorrelated steps, from the slowest to the fastest."""
-        before, after = (self._standard(x.double()) for x in (pairs.history[:, -1], pairs.next))
+        before, after = (self.features(x.double()) for x in (pairs.history[:, -1], pairs.next))
         states, steps = torch.cat([before, after]), (after - before) / pairs.dt.double().sqrt()[:, None]
         variance, axes = torch.linalg.eigh(states.T @ states / len(states))
         root = variance.clamp(min=FLOOR * max(float(variance[-1]), 1e-30)).sqrt()
@@ -219,12 +219,13 @@ class Scale(nn.Module):
                     "Mend such values, shift the data, or use `transform='none'`."
                 )
 
-    def _standard(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
+        """Raw states as transformed features of unit size: the units of the scale, but for the turn of whitened ones."""
         return (self._each("to", x) - self.mean) / self.std
 
     def states(self, x: Tensor) -> Tensor:
         """Raw states in units of the scale."""
-        u = self._standard(x)
+        u = self.features(x)
         return _product(u, self.turn) if self.whitens else u
 
     def raw(self, u: Tensor) -> Tensor:
@@ -255,9 +256,28 @@ class Scale(nn.Module):
         """Covariance of transformed features, for noise in units of the scale."""
         g = diffusion.flatten(1)
         cov = torch.diag_embed(g.square()) if correlation is None else correlation.covariance(g)
-        cov = (self.back.mT @ cov.double() @ self.back).float() if self.whitens else cov
+        return self._features_covariance(cov)
+
+    def _features_covariance(self, cov: Float[Tensor, "B d d"]) -> Float[Tensor, "B d d"]:
+        """Of transformed features, for one in units of the scale."""
+        cov = (self.back.mT @ cov.double() @ self.back).to(cov.dtype) if self.whitens else cov
         std = self.std.flatten()
         return std[:, None] * cov * std
+
+    def raw_covariance(self, x: Float[Tensor, "B *S"], cov: Float[Tensor, "B d d"]) -> Float[Tensor, "B d d"]:
+        """Raw covariance of flattened states about raw ones, for one in units of the scale: to first order in the transform."""
+        slope = self._each("slope", x).flatten(1)
+        return slope[:, :, None] * self._features_covariance(cov) * slope[:, None, :]
+
+    def law(self) -> tuple[Float[Tensor, "*S"], Float[Tensor, "*S"]]:
+        """Mean and variance of the data in units of the scale, each entry by itself.
+
+        Where the units are not the data's spread, its range stands for it.
+        """
+        if self.normalise in ("mean_std", "whiten"):
+            return torch.zeros_like(self.mean), torch.ones_like(self.std)
+        low, high = self.states(self.low), self.states(self.high)
+        return (low + high) / 2, ((high - low).square() / 12).clamp(min=1e-6)
 
     def fields(
         self, x: Tensor, drift: Tensor, diffusion: Tensor, correlation: Correlation | None = None
@@ -279,9 +299,13 @@ class Scale(nn.Module):
 
     def log_volume(self, batch: Transition) -> Float[Tensor, " B"]:
         """What a log density of the next states in these units exceeds that in raw units by, over what was observed."""
-        units = self.std.log() + self._each("slope", batch.next).log()
-        volume = (units if batch.mask is None else units * batch.mask).flatten(1).sum(1)
+        volume = self.log_unit(batch.next, batch.mask)
         return volume + self.back.slogdet().logabsdet.float() if self.whitens else volume
+
+    def log_unit(self, x: Tensor, mask: Tensor | None) -> Float[Tensor, " B"]:
+        """What a log density of the features of raw states exceeds that in raw units by, over what was observed."""
+        units = self.std.log() + self._each("slope", x).log()
+        return (units if mask is None else units * mask).flatten(1).sum(1)
 
     def box(self, ranges: float) -> tuple[Tensor, Tensor]:
         """The data's range widened by `ranges` times its width on both sides, in units of the scale."""

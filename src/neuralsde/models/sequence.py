@@ -70,6 +70,23 @@ class Draw:
     nfe: dict[str, int]  # network passes per net, for one path
 
 
+@dataclass(frozen=True)
+class Starts:
+    """States (H slots) from which paths start where they are known up to a Gaussian, flattened and in scaled units."""
+
+    mean: Float[Tensor, "B D"]
+    root: Float[Tensor, "B D D"]
+
+    def __getitem__(self, rows: Tensor) -> Starts:
+        return Starts(self.mean[rows], self.root[rows])
+
+    def draw(self, noise: Noise, num_paths: int, shape: tuple[int, ...]) -> Float[Tensor, "P H *S"]:
+        """`num_paths` states each; `noise` holds a key for each of them."""
+        mean, root = (v.repeat_interleave(num_paths, 0) for v in (self.mean, self.root))
+        z = noise.child(2).normal(0, (mean.shape[1],)).to(mean)  # no number that a step takes too
+        return (mean + (root @ z[..., None])[..., 0]).reshape(len(mean), -1, *shape)
+
+
 def finite(values: Tensor) -> bool:
     """Whether all values are: x - x is 0 then, or else NaN (`torch.isfinite` is five operations)."""
     return not bool((values - values).any())
@@ -168,6 +185,15 @@ class SequenceModel(nn.Module, ABC):
         return []
 
     @property
+    def window(self) -> int:
+        """Observations in a row that a training ends with, for `window_losses`; 0: it learns from pairs alone."""
+        return 0
+
+    def window_losses(self, losses: dict[str, Tensor], windows: Trajectories) -> dict[str, Tensor]:
+        """The losses of pairs, but for the parts that short paths teach better."""
+        return losses
+
+    @property
     def same_kernels(self) -> bool:
         """Whether a training step is the same kernels for every batch: a CUDA graph can then repeat it."""
         return True
@@ -196,6 +222,10 @@ class SequenceModel(nn.Module, ABC):
         """The states (P, H, *S) from which paths start, where those are others than the given ones."""
         return state
 
+    def starts(self, data: Trajectories, rows: Tensor, sampler: Any) -> Starts | None:
+        """What is known of the states at these observations from them and those before; None: what `data` holds."""
+        return None
+
     def observe(self, states: Tensor, noise: Noise, sampler: Any) -> Tensor:
         """What is seen of the states (P, T, *S) of paths."""
         return states
@@ -217,9 +247,10 @@ class SequenceModel(nn.Module, ABC):
 
     # What every model shares
 
-    def forward(self, batch: Transition, noise: Noise) -> dict[str, Tensor]:
+    def forward(self, batch: Transition, noise: Noise, windows: Trajectories | None = None) -> dict[str, Tensor]:
         """The loss: distributed wrappers hook into `forward`."""
-        return self.loss(batch, noise)
+        losses = self.loss(batch, noise)
+        return losses if windows is None else self.window_losses(losses, windows)
 
     def sample(self, history: Any, times: Any, **settings: Any) -> Float[Tensor, "B N T *S"]:
         """Draw futures of each state: `draw(…).paths`."""
@@ -237,11 +268,13 @@ class SequenceModel(nn.Module, ABC):
         sampler: Drawing = None,
         rng: torch.Generator | Noise | SupportsIndex | None = None,
         chunk: Count | None = None,
+        starts: Starts | None = None,
     ) -> Draw:
         """Draw `num_paths` futures of each state, and count the network passes.
 
         Args:
-            history: one state (*S), a batch (B, *S), or histories (B, H, *S) with slots one reference step apart.
+            history: one state (*S), a batch (B, *S), histories (B, H, *S) with slots one reference step apart, or `Trajectories`:
+                paths go on from the last observation of each, by what is known of its state (the filter's posterior).
             times: (T,) or (B, T), strictly increasing; the first is the time of the newest history state, which is
                 also the first state of every path.
             context: (B, C), or (B, T, C) for a context that holds from each output time to the next.
@@ -250,9 +283,12 @@ class SequenceModel(nn.Module, ABC):
             rng: a seed, the source of the path keys, or the keys themselves, one per path; None draws new ones. torch's
                 own seed has no part in it.
             chunk: paths integrated at once; None bounds the memory. With 1 a path has the same bits in any batch.
+            starts: what is known of the states from which paths start, in place of the newest ones of `history`.
         """
         sampler = self.own_sampler(sampler)
         model = evaluated(self)
+        if isinstance(history, Trajectories):
+            history, starts = self._last_states(history, sampler)
         x, t, ctx = self._check_inputs(history, times, context)
         batch, num_times = len(x), t.since.shape[1]
         self.check_sampler(sampler, t.gaps)
@@ -280,7 +316,10 @@ class SequenceModel(nn.Module, ABC):
             if ctx is not None:
                 ctx = ctx.repeat_interleave(num_paths, 0)
         held = ctx[:, 0] if ctx is not None and ctx.ndim == 3 else ctx
-        u = model.begin(u, self._condition(held, start[:, 0]), keys, sampler)
+        if starts is None:
+            u = model.begin(u, self._condition(held, start[:, 0]), keys, sampler)
+        else:
+            u = starts.draw(keys, num_paths, self.scale.shape).to(u)
         box = None if sampler.box is None else self.scale.box(sampler.box)
         if chunk is None:
             chunk = max(1, MAX_CHUNK_ELEMENTS // (math.prod(self.scale.shape) * grid.time.shape[1]))
@@ -296,8 +335,16 @@ class SequenceModel(nn.Module, ABC):
                 out.append(model._roll_out(given, keys[rows], own, sampler, nfe, check))
         paths = self.scale.raw(model.observe(torch.cat(out), keys, sampler))
         paths = paths.reshape(batch, num_paths, num_times, *self.scale.shape)
-        paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
+        if starts is None:
+            paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
         return Draw(paths, dict(nfe))
+
+    def _last_states(self, data: Trajectories, sampler: Any) -> tuple[Tensor, Starts | None]:
+        """The histories (P, H, *S) at the ends of paths, and what is known of them."""
+        self.check_data(data, self.config.history)
+        rows = data.lengths.cumsum(0) - 1
+        slots = data.slots(rows, history=self.config.history, spacing=self.lag)
+        return data.states[slots], self.starts(data, rows, sampler)
 
     def own_sampler(self, sampler: Sampling | None) -> Any:
         """What is given, or the model's own; one of another kind is refused."""
@@ -448,12 +495,16 @@ class SequenceModel(nn.Module, ABC):
             for states in (data.history, data.next):
                 self.scale.check_states(states, data.mask)
             return model.transition_log_prob(data)
+        return model.path_log_prob(data, batch_size)
+
+    def path_log_prob(self, data: Trajectories, batch_size: int) -> Float[Tensor, " P"]:
+        """Log density of each path: the sum over its consecutive observations."""
         pairs = data.transitions(history=self.config.history, spacing=self.lag).to(self.scale.mean.device)
         self.check_data(pairs.data, pairs.history)
         total = torch.zeros(len(data), dtype=torch.float64, device=self.scale.mean.device)
         for first in range(0, len(pairs), batch_size):
             rows = torch.arange(first, min(first + batch_size, len(pairs)), device=total.device)
-            total.index_add_(0, pairs.path[rows], model.transition_log_prob(pairs[rows]).double())
+            total.index_add_(0, pairs.path[rows], self.transition_log_prob(pairs[rows]).double())
         return total.float()
 
     def check_data(self, data: Trajectories, history: int) -> None:

@@ -62,6 +62,8 @@ class Law(Choice):
     """Whether g is learned."""
     correlates: ClassVar[bool] = False
     """Whether its noise may go together."""
+    gaussian: ClassVar[bool] = False
+    """Whether a step is Gaussian in its draws too: the filter takes its mean and covariance (`moments`)."""
     transports: ClassVar[bool] = False
     """Whether it has a net of a step that is being made, `transport`: always one of its own, since it takes more."""
 
@@ -83,6 +85,7 @@ class Euler(Law):
 
     builds: ClassVar[str] = "neuralsde.sde.laws.euler:EulerStep"
     correlates: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = True
 
     flow_loss: Literal["mse", "log", "nll"] = "mse"
     """Squared error, the paper's logarithm of it, or the likelihood with g held fixed."""
@@ -110,19 +113,17 @@ class Moments(Law):
 
     builds: ClassVar[str] = "neuralsde.sde.laws.moments:MomentsStep"
     correlates: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = True
 
     steps: Count = 1
     """Steps in which the moments are propagated; each has an error of third order in its length."""
     measurement: bool = False
-    """Learn the standard deviation of measurement noise too, from several lags and the score."""
+    """Learn the standard deviation of measurement noise too, from several lags and by the filter."""
 
     def check(self, config: NeuralSDEConfig) -> None:
-        able = config.start_probability == 1 and config.denoiser and config.noisy and config.history == 1
-        remedy = "It needs tau='start', a `denoiser`, `noise` > 0 and history=1."
-        check(
-            not self.measurement or bool(able),
-            f"`measurement` is learned by the likelihood of several lags and the score. {remedy}",
-        )
+        able = config.start_probability == 1 and config.history == 1
+        remedy = "It needs tau='start' and history=1."
+        check(not self.measurement or able, f"`measurement` is learned by the likelihood of several lags. {remedy}")
         mixed = self.measurement and config.normalise == "whiten"
         check(
             not mixed,

@@ -20,7 +20,6 @@ from neuralsde.models.evaluation import evaluated, has_dropout
 from neuralsde.nets.fused import read_all
 from neuralsde.nets.target import EMBEDDING, read_target
 from neuralsde.sde.config import NeuralSDEConfig, Sampler
-from neuralsde.sde.measurement import Measured, MeasurementNoise
 from neuralsde.sde.sizes import StepSizes
 from neuralsde.solvers.correlation import Correlation, FullCorrelation, LowRankCorrelation
 from neuralsde.solvers.schemes import Coefficients, newest_divergence, newest_slope
@@ -35,7 +34,6 @@ class Fields:
     sizes: StepSizes
     sigma: Tensor  # noise of the training inputs
     step: float  # the reference step in raw time
-    measurement: MeasurementNoise | None = None
     passes: Counter[str] = field(default_factory=Counter)
 
     def read(self, state: Tensor, condition: Tensor | None, *names: str) -> dict[str, Tensor]:
@@ -44,11 +42,11 @@ class Fields:
         self.passes.update(["trunk"] if config.shared else names)
         if config.shared:
             (trunk,) = read_all([self.nets["trunk"]], state, condition)
-            every = trunk.float().split(self._num_fields, 1)
+            every = _plain(trunk).split(self._num_fields, 1)
             raw = {name: v[:, 0] if v.shape[1] == 1 else v for name, v in zip(config.parts, every)}
         else:
             given = read_all([self.nets[name] for name in names], state, condition)
-            raw = {name: value.float() for name, value in zip(names, given)}
+            raw = {name: _plain(value) for name, value in zip(names, given)}
         units = {"flow": self.sizes.velocity, "diffusion": self.sizes.log_g}
         return {name: units[name](raw[name]) if name in units else raw[name] for name in names}
 
@@ -91,14 +89,6 @@ class Fields:
         # As loud as the sines of s, or a net hears those alone
         gain = max(1.0, math.sqrt(EMBEDDING / 2 / u[0].numel()))
         return read_target(self.nets["transport"], gain * u, s, state, condition)
-
-    def measured(self, state: Tensor, condition: Tensor | None) -> Measured:
-        """What is known of the true state behind the newest slot."""
-        assert self.measurement is not None
-        at = partial(self.evaluated.score, condition=condition)
-        score, slope, passes = newest_slope(at, state, "exact", None)
-        self.passes["denoiser"] += passes
-        return self.measurement.behind(score, slope)
 
     @property
     def evaluated(self) -> Fields:
@@ -189,6 +179,11 @@ class Fields:
         self.passes["diffusion"] += passes
         g = sampler.diffusion * torch.exp(log_g)
         return g, g**2 * slope
+
+
+def _plain(values: Tensor) -> Tensor:
+    """In float32, whatever the autocast; nets in float64 keep it."""
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def _times(correlation: Correlation, g: Tensor, v: Tensor) -> Tensor:

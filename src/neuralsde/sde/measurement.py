@@ -1,28 +1,11 @@
-"""Measurement noise: its standard deviation is learned, and the true state behind a measured one is known up to it."""
+"""Measurement noise: its standard deviation is learned; the filter says what is known of the true states behind it."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralsde.solvers.noise import Noise
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What is known of the true state behind a measured one, flattened."""
-
-    variance: Float[Tensor, " d"]  # of the measurement noise
-    score: Float[Tensor, "B d"]  # of the density of measured states
-    slope: Float[Tensor, "B d"]  # diagonal of the score's Jacobian
-
-    def law(self) -> tuple[Tensor, Tensor]:
-        """Shift and variance of the true state given the measured one (Tweedie's formula)."""
-        return self.variance * self.score, self.variance * (1 + self.variance * self.slope).clamp(min=0.1)
 
 
 class MeasurementNoise(nn.Module):
@@ -34,20 +17,18 @@ class MeasurementNoise(nn.Module):
         """In units of the scale."""
 
     @torch.no_grad()
-    def measure(self, log_g: Tensor, shortest: float) -> None:
-        """Start at a quarter of the smallest steps."""
-        self.log_std.copy_(log_g + 0.5 * math.log(shortest / 16))
-
-    def behind(self, score: Tensor, slope: Tensor) -> Measured:
-        """What is known of true states, by the score of measured ones and its slope."""
-        return Measured(torch.exp(2 * self.log_std).flatten(), score.flatten(1), slope.flatten(1))
-
-    def true_states(self, state: Tensor, measured: Measured, noise: Noise) -> Tensor:
-        """Draw the states (P, H, *S) behind measured ones."""
-        shift, variance = measured.law()
-        z = noise.normal(0, tuple(self.log_std.shape), stream=2).flatten(1)
-        newest = state[:, -1] + (shift + variance.sqrt() * z).detach().reshape(state[:, -1].shape)
-        return torch.cat([state[:, :-1], newest[:, None]], dim=1)
+    def measure(self, step: Tensor, dt: Tensor, mask: Tensor | None) -> None:
+        """Start where E Δx² = 2R + q Δt says, by least squares; at a quarter of the steps where gaps do not tell."""
+        seen = torch.ones_like(step) if mask is None else mask.to(step)
+        share = seen / seen.sum(0).clamp(min=1.0)
+        gap, square = (share * dt).sum(0), (share * step.square()).sum(0)
+        apart = share * (dt - gap)
+        spread, both = (apart * (dt - gap)).sum(0), (apart * step.square()).sum(0)
+        nugget = square - both / spread.clamp(min=1e-12) * gap
+        told = spread > 1e-4 * gap.square()
+        least, most = square / 32, 0.45 * square
+        variance = torch.where(told, torch.minimum(torch.maximum(nugget / 2, least), most), least)
+        self.log_std.copy_(0.5 * variance.clamp(min=1e-12).log())
 
     def measurements(self, states: Tensor, noise: Noise) -> Tensor:
         """Measurements of states (P, T, *S)."""

@@ -28,7 +28,7 @@ How a step is distributed, and with it the losses of f and g, is the *law of a s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,20 +37,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.core.doors import Seed, door
+from neuralsde.core.doors import Positive, Seed, door
 from neuralsde.core.records import built_by, check, with_settings
 from neuralsde.data.arrays import as_tensor
-from neuralsde.data.trajectories import Lag, Paths, Transitions
+from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.build import build
 from neuralsde.models.config import Drawing
 from neuralsde.models.evaluation import evaluated
 from neuralsde.models.scale import Scale
-from neuralsde.models.sequence import Advance, Condition, SequenceModel, observed_mean
+from neuralsde.models.sequence import Advance, Condition, SequenceModel, Starts, observed_mean
 from neuralsde.nets.backbone import Backbone, Form, backbone_of
 from neuralsde.nets.target import read_target, target_form
 from neuralsde.sde.config import Full, LowRank, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
+from neuralsde.sde.filter import MAX_SIZE, GaussianFilter, Posterior
 from neuralsde.sde.findings import findings
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.losses import denoiser_dsm, flow_log, flow_nll
@@ -62,6 +63,10 @@ from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.schemes import Coefficients
 
+Noises = Positive | Sequence[Positive] | None
+"""Standard deviations: one, or one per feature."""
+WINDOW = 8  # observations that the last part of a training learns from
+LOOK_BACK = 128  # observations before a forecast that its start is known from
 MAX_FULL = 32  # entries of a state with a full covariance
 SMOOTH = 0.5  # correlation of a step with the one before, from which on paths are smooth
 
@@ -125,7 +130,8 @@ class NeuralSDE(SequenceModel):
         self._check_interpolation(pairs)
         self.sizes.measure(self.scale, pairs)
         if self.measurement is not None:
-            self.measurement.measure(self.sizes.typical, float(gaps.min()))
+            step = self.scale.states(pairs.next) - self.scale.states(pairs.history[:, -1])
+            self.measurement.measure(step, gaps, pairs.mask)
         flow = dict(self.nets.items()).get("flow")
         if isinstance(flow, Backbone) and flow.solves:
             self._solve(flow, data.spread(len(pairs.dt)))
@@ -163,7 +169,7 @@ class NeuralSDE(SequenceModel):
 
     def _fields(self) -> Fields:
         """The nets, for one call."""
-        return Fields(self.config, self.nets, self.sizes, self.input_noise, self.scale.step, self.measurement)
+        return Fields(self.config, self.nets, self.sizes, self.input_noise, self.scale.step)
 
     # Training (alg:neural_sde)
 
@@ -176,7 +182,8 @@ class NeuralSDE(SequenceModel):
         # Flow and diffusion, by the law of a step; what it reads at x̃ comes from one pass with the denoiser
         names = self.law.reads and (*self.law.reads, *(["denoiser"] if denoiser else []))
         read = fields.read(x, pair.condition, *names) if names else {}
-        losses = self.law.losses(fields, read, pair, noise)
+        measured = self.measurement is not None
+        losses = {"likelihood": self._pair_loss(batch)} if measured else self.law.losses(fields, read, pair, noise)
         # Denoiser
         if denoiser:
             d = read["denoiser"] if read else fields.denoiser(x, pair.condition)
@@ -229,10 +236,11 @@ class NeuralSDE(SequenceModel):
     def transition_log_prob(self, batch: Transition) -> Float[Tensor, " B"]:
         """In raw units; the drift is the sampler's, with the model's own balance and no pull."""
         self.check_sampler(Sampler(correction=self.sampler.correction), torch.zeros(1))
+        if self.measurement is not None:
+            log_prob = self._filter_with(self._noise_variance(None)).pair_log_prob(batch)
+            return (log_prob - self.scale.log_unit(batch.next, batch.mask)).to(batch.next.dtype)
         fields = self._fields()
-        gap = self._gap(batch, fields)
-        measured = None if self.measurement is None else fields.measured(gap.state, gap.conditions(0.0))
-        log_prob = self.law.log_prob(gap, self._coefficients(fields), measured)
+        log_prob = self.law.log_prob(self._gap(batch, fields), self._coefficients(fields))
         return log_prob - self.scale.log_volume(batch)
 
     def _gap(self, batch: Transition, fields: Fields) -> Gap:
@@ -248,6 +256,114 @@ class NeuralSDE(SequenceModel):
             return fields.coefficients(state, condition, sampler, self._fixed_signs(state), correction=False)
 
         return at
+
+    # Filter
+
+    def _pair_loss(self, batch: Transition) -> Float[Tensor, " B"]:
+        """Negative log density of the second measurement given the first, per observed entry."""
+        entries = batch.next[0].numel() if batch.mask is None else batch.mask.float().sum() / len(batch)
+        return -self._filter_with(self._noise_variance(None)).pair_log_prob(batch).float() / entries
+
+    def path_log_prob(self, data: Trajectories, batch_size: int) -> Float[Tensor, " P"]:
+        """By the filter where entries are missing or noise was learned, and the law is one that it takes."""
+        whole = data.observed is None and self.measurement is None
+        if whole or self._no_filter():
+            return super().path_log_prob(data, batch_size)
+        return self.filter(data).log_likelihood.float()
+
+    @property
+    def window(self) -> int:
+        return 0 if self.measurement is None or self._no_filter() else WINDOW
+
+    def window_losses(self, losses: dict[str, Tensor], windows: Trajectories) -> dict[str, Tensor]:
+        """Flow, diffusion and measurement noise by the filter's likelihood, per observed entry; the rest by pairs."""
+        own = self._filter_with(self._noise_variance(None))
+        total = own.log_likelihood(own.run(windows), windows).sum()
+        kept = {k: v for k, v in losses.items() if k not in ("flow", "diffusion", "likelihood")}
+        return {"likelihood": -(total / own.num_counted(windows)).float(), **kept}
+
+    @door
+    @torch.no_grad()
+    def filter(self, data: Paths, *, measurement_std: Noises = None) -> Posterior:
+        """What is known of the true state at each observation from it and those before; entries may be missing.
+
+        Args:
+            data: paths, with `missing=True` where entries are.
+            measurement_std: of independent noise on each observation in raw units, of transformed states where they are; one,
+                or one per feature. None: what the model learned, or no noise.
+        """
+        own, data = self._filter(data, measurement_std)
+        track = own.run(data)
+        return own.posterior(track.after, own.log_likelihood(track, data), data)
+
+    @door
+    @torch.no_grad()
+    def smooth(self, data: Paths, *, measurement_std: Noises = None) -> Posterior:
+        """What is known of the true state at each observation from the whole path; arguments as for `filter`."""
+        own, data = self._filter(data, measurement_std)
+        track = own.run(data)
+        return own.posterior(own.smooth(track, data.lengths), own.log_likelihood(track, data), data)
+
+    @torch.no_grad()
+    def starts(self, data: Trajectories, rows: Tensor, sampler: Sampler) -> Starts | None:
+        """By the filter of the last observations before each, where entries are missing or the start is a measurement."""
+        whole = data.observed is None and not sampler.measured
+        if whole or self._no_filter():
+            return None
+        ends = data.lengths.cumsum(0)
+        path = torch.searchsorted(ends, rows, right=True)
+        first = torch.maximum((ends - data.lengths)[path], rows - LOOK_BACK)
+        own, windows = self._filter(data.cut(first, rows - first + 1, data.begin[path]), None)
+        known = own.run(windows).after.rows(windows.lengths.cumsum(0) - 1)
+        return Starts(known.mean, known.root)
+
+    def _no_filter(self) -> str:
+        """Why there is no filter of this model; empty if there is."""
+        size, slots = math.prod(self.scale.shape), self.config.history
+        if not self.config.law.gaussian:
+            return f"The filter takes laws whose steps are Gaussian. Got {self.config.law!r}. Train with Moments() or Euler()."
+        if size * slots > MAX_SIZE:
+            remedy = "Use a shorter `history` or fewer features."
+            return f"The filter takes up to {MAX_SIZE} numbers in a state. Got {slots} slot(s) of {size}. {remedy}"
+        return ""
+
+    def _filter(self, data: Trajectories, measurement_std: Any) -> tuple[GaussianFilter, Trajectories]:
+        """The filter for these paths, and the paths where the model is."""
+        why = self._no_filter()
+        check(not why, why)
+        self.check_sampler(Sampler(correction=self.sampler.correction), torch.zeros(1))
+        self.check_data(data, self.config.history)
+        model = evaluated(self)
+        return model._filter_with(model._noise_variance(measurement_std)), data.to(self.scale.mean.device)
+
+    def _filter_with(self, variance: Tensor) -> GaussianFilter:
+        fields = self._fields()
+        return GaussianFilter(
+            law=self.law,
+            coefficients=self._coefficients(fields),
+            condition=self._condition,
+            scale=self.scale,
+            walk=torch.exp(self.sizes.typical).flatten(),
+            slots=self.config.history,
+            padded=self.config.pad_history,
+            variance=variance,
+            blurred=self.measurement is not None,
+        )
+
+    def _noise_variance(self, measurement_std: Any) -> Float[Tensor, " d"]:
+        """Of the measurement noise, in units of the features."""
+        scale = self.scale
+        if self.measurement is not None:
+            learned = "The model learned its measurement noise (`measurement_std`). Leave the argument out."
+            check(measurement_std is None, learned)
+            return torch.exp(2 * self.measurement.log_std).flatten()
+        if measurement_std is None:
+            return torch.zeros_like(scale.std).flatten()
+        std, num = torch.as_tensor(measurement_std, dtype=scale.std.dtype), scale.shape[scale.axis]
+        wrong = f"`measurement_std` must be one number or one per feature ({num}). Got {std.numel()}."
+        check(std.ndim == 0 or len(std) == num, wrong)
+        std = std.reshape(-1, *[1] * (-scale.axis - 1)).to(scale.std.device)
+        return (std / scale.std).square().flatten()
 
     @torch.no_grad()
     def settle(self, pairs: Transition) -> None:
@@ -269,7 +385,7 @@ class NeuralSDE(SequenceModel):
 
     @property
     def same_kernels(self) -> bool:
-        return self.law.same_kernels
+        return self.law.same_kernels and self.measurement is None
 
     def _fixed_signs(self, state: Tensor) -> Any:
         """One probe for all: fields and densities are functions of the data."""
@@ -398,7 +514,8 @@ class NeuralSDE(SequenceModel):
     def begin(self, state: Tensor, condition: Tensor | None, noise: Noise, sampler: Sampler) -> Tensor:
         if self.measurement is None or not sampler.measured:
             return state
-        return self.measurement.true_states(state, self._fields().measured(state, condition), noise)
+        known = self._filter_with(self._noise_variance(None)).known_from(state[:, -1].double().flatten(1), None)
+        return Starts(known.mean, known.root).draw(noise, 1, self.scale.shape).to(state)
 
     def observe(self, states: Tensor, noise: Noise, sampler: Sampler) -> Tensor:
         if self.measurement is None or not sampler.measured:

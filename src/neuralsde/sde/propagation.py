@@ -34,40 +34,37 @@ def propagate(
     x: Float[Tensor, "B d"],
     dt: Float[Tensor, "B 1"],
     num_steps: int | Int[Tensor, " B"],
-    start: Float[Tensor, "B d"] | None = None,
     reach: float = math.inf,
 ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B d d"]]:
-    """Mean and covariance after `dt`, from N(x, diag(start)), or from x itself.
+    """Mean and covariance after `dt`, from x.
 
     `num_steps` is one number, or one per row. The SDE is made linear no further than about `reach` from where a step starts.
     """
     if isinstance(num_steps, Tensor):
-        return _by_groups(fields, x, dt, num_steps, start, reach)
-    return _propagate(fields, x, dt, num_steps, start, reach, slice(None))
+        return _by_groups(fields, x, dt, num_steps, reach)
+    return _propagate(fields, x, dt, num_steps, reach, slice(None))
 
 
-def _by_groups(
-    fields: Fields, x: Tensor, dt: Tensor, num_steps: Tensor, start: Tensor | None, reach: float
-) -> tuple[Tensor, Tensor]:
+def _by_groups(fields: Fields, x: Tensor, dt: Tensor, num_steps: Tensor, reach: float) -> tuple[Tensor, Tensor]:
     """Rows that take equally many steps, together."""
     numbers = num_steps.unique().tolist()
     if len(numbers) == 1:
-        return _propagate(fields, x, dt, numbers[0], start, reach, slice(None))
+        return _propagate(fields, x, dt, numbers[0], reach, slice(None))
     parts, places = [], []
     for number in numbers:
         rows = (num_steps == number).nonzero()[:, 0]
-        own = None if start is None else start[rows]
-        parts.append(_propagate(fields, x[rows], dt[rows], number, own, reach, rows))
+        parts.append(_propagate(fields, x[rows], dt[rows], number, reach, rows))
         places.append(rows)
     back = torch.cat(places).argsort()
     return torch.cat([mean for mean, _ in parts])[back], torch.cat([cov for _, cov in parts])[back]
 
 
 def _propagate(
-    fields: Fields, x: Tensor, dt: Tensor, num_steps: int, start: Tensor | None, reach: float, rows: Tensor | slice
+    fields: Fields, x: Tensor, dt: Tensor, num_steps: int, reach: float, rows: Tensor | slice
 ) -> tuple[Tensor, Tensor]:
     h = dt / num_steps
-    mean, cov = x, None if start is None else torch.diag_embed(start)
+    mean: Tensor = x
+    cov: Tensor | None = None
     for k in range(num_steps):
         # Expectations at the start of the step, then at its middle
         f, q = _expect(fields, k / num_steps, mean, cov if cov is None else cholesky(cov), rows)[:2]

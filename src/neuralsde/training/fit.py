@@ -53,6 +53,8 @@ SET_POINTS = (
     0.15,
     0.4,
 )  # shares of a training after which the model settles what follows from what it has learned
+LAST = 0.2  # share of the steps that learn from windows, where a model asks for them
+PER_WINDOW = 8  # pairs of a batch for one of its windows
 SETTLED_NUMBERS = 2**15  # entries of states that this takes
 FINGERPRINT_SIZE = 4_096
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
@@ -185,6 +187,8 @@ class _Loop:
         self.sums: Tensor | None = None  # of the losses since the last line of metrics.jsonl
         self.num_summed = 0
         self.captured = CapturedStep(self._optimise) if graph else None
+        self.window = model.window
+        self.late = config.steps - round(LAST * config.steps) if self.window else config.steps
         self.set_points = {math.ceil(share * config.steps) for share in SET_POINTS}
         self.start = self._restore() if resume else 0
         self.main = self.accelerator.is_main_process
@@ -201,6 +205,8 @@ class _Loop:
         with self._bar() as bar, _stop_signals() as stop, torch.random.fork_rng(devices), _matmul(config.precision):
             for step in range(self.start, config.steps):
                 parts, values = self._step(step)
+                if step == self.late:  # the parts are others from here on
+                    self.sums, self.num_summed = None, 0
                 self.sums = values if self.sums is None else self.sums.to(values) + values
                 self.num_summed, timed, done = self.num_summed + 1, timed + 1, step + 1
                 if done in self.set_points:
@@ -252,7 +258,8 @@ class _Loop:
         for group in self.optimiser.param_groups:
             set_rate(group, learning_rate(self.config, step))
         noise = Noise.for_step(self.config.seed, step, self.rows)
-        values = self._optimise(noise, step) if self.captured is None else self.captured(noise)
+        alone = self.captured is None or step >= self.late
+        values = self._optimise(noise, step) if alone else self.captured(noise)
         self.average.update(step)
         return self.parts, values
 
@@ -261,7 +268,8 @@ class _Loop:
         batch = self.data.batch(noise)
         if self.config.context_noise:
             batch = batch.with_context_noise(self.config.context_noise * self.model.scale.context_std, noise)
-        losses = self.wrapped(batch, noise)
+        windows = self.data.windows(noise[::PER_WINDOW], self.window) if step >= self.late else None
+        losses = self.wrapped(batch, noise, windows)
         self.parts, values = list(losses), torch.stack([v.detach() for v in losses.values()])
         if self.accelerator.device.type == "cpu":  # on an accelerator the check waits until the next log line
             self._require_finite(values, self.parts, step)

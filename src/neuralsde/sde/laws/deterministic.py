@@ -10,7 +10,6 @@ from torch import Tensor
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.losses import flow_mse
-from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, Pair
 from neuralsde.solvers.noise import Noise
 
@@ -25,5 +24,5 @@ class DeterministicStep(StepLaw):
     def losses(self, fields: Fields, read: dict[str, Tensor], pair: Pair, noise: Noise) -> dict[str, Tensor]:
         return {"flow": flow_mse(read["flow"] - pair.target, pair.dt)}
 
-    def log_prob(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Float[Tensor, " B"]:
+    def log_prob(self, gap: Gap, coefficients: Any) -> Float[Tensor, " B"]:
         raise ValueError("A deterministic model has no likelihood. Train with a law that has noise: law=Euler().")

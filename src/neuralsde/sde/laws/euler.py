@@ -11,7 +11,6 @@ from torch import Tensor
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw, residual
 from neuralsde.sde.losses import DIFFUSION_LOSSES, flow_loss
-from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, Pair
 from neuralsde.solvers.correlation import Correlation
 from neuralsde.solvers.gaussian import log_density
@@ -38,13 +37,19 @@ class EulerStep(StepLaw):
         flow = flow_loss(config.flow_loss, read["flow"] - pair.target, pair.dt, log_g, config.delta)
         return {"flow": flow, "diffusion": diffusion}
 
-    def log_prob(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Float[Tensor, " B"]:
+    def log_prob(self, gap: Gap, coefficients: Any) -> Float[Tensor, " B"]:
         c = coefficients(gap.state, gap.conditions(0.0))
         if c.correlation is not None:
             return _log_density(gap.step - c.drift * gap.dt, c.diffusion * gap.dt.sqrt(), c.correlation, gap.mask)
         f, g = c.drift.flatten(1), c.diffusion.flatten(1)
         dt, seen = gap.dt.reshape(-1, 1), None if gap.mask is None else gap.mask.flatten(1)
         return log_density(gap.step.flatten(1) - f * dt, g**2 * dt, seen)
+
+    def step_moments(self, gap: Gap, coefficients: Any) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B d d"]]:
+        c = coefficients(gap.state, gap.conditions(0.0))
+        g = (c.diffusion * gap.dt.sqrt()).flatten(1)
+        cov = torch.diag_embed(g.square()) if c.correlation is None else c.correlation.covariance(g)
+        return (gap.state[:, -1] + c.drift * gap.dt).flatten(1), cov
 
 
 def _log_density(error: Tensor, std: Tensor, correlation: Correlation, mask: Tensor | None) -> Tensor:

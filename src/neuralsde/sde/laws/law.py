@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from neuralsde.models.sequence import Condition
 from neuralsde.sde.config import Law, Sampler
 from neuralsde.sde.fields import Fields
-from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, Pair, of_another_length
 from neuralsde.solvers.correlation import LowRankCorrelation
 from neuralsde.solvers.gaussian import cholesky, solve_lower
@@ -51,8 +50,12 @@ class StepLaw(nn.Module, ABC):
         """Losses (B, *S) or (B,) by part; `read` holds the fields at x̃."""
 
     @abstractmethod
-    def log_prob(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Float[Tensor, " B"]:
+    def log_prob(self, gap: Gap, coefficients: Any) -> Float[Tensor, " B"]:
         """Log density of steps; `coefficients(state, condition, rows)` gives those of the SDE that was learned."""
+
+    def step_moments(self, gap: Gap, coefficients: Any) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B d d"]]:
+        """Mean and covariance of the newest slot after the gap, flattened, where the law is Gaussian."""
+        raise NotImplementedError
 
     def check_data(self, gaps: Tensor) -> None:
         """Refuse data that the law cannot be learned from; `gaps` are in reference steps."""

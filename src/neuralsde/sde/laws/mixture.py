@@ -26,7 +26,6 @@ from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.euler import EulerStep
 from neuralsde.sde.laws.law import check_one_length, check_that_length, residual
 from neuralsde.sde.losses import diffusion_nll, flow_mse
-from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, Pair, of_another_length
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import Noise
@@ -109,7 +108,7 @@ class MixtureStep(EulerStep):
             "mixture": -self.components(read["mixture"]).log_prob(xi, pair.mask) / entries,
         }
 
-    def log_prob(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Float[Tensor, " B"]:
+    def log_prob(self, gap: Gap, coefficients: Any) -> Float[Tensor, " B"]:
         off = gap.dt[of_another_length(gap.dt)]
         if len(off):
             remedy = "Pass transitions of one lag, or use Euler()."

@@ -21,7 +21,6 @@ from neuralsde.sde.config import Law, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.losses import flow_mse
-from neuralsde.sde.measurement import Measured
 from neuralsde.sde.pairs import Gap, Pair, slots_after
 from neuralsde.sde.propagation import propagate
 from neuralsde.solvers.gaussian import cholesky, log_density, solve_lower
@@ -77,9 +76,9 @@ class MomentsStep(StepLaw):
         self.steps.copy_(found)
 
     def _settled(self, gap: Gap, coefficients: Any) -> int:
-        num, (mean, cov) = self.config.steps, self._moments(gap, coefficients, None, self.config.steps)
+        num, (mean, cov) = self.config.steps, self._moments(gap, coefficients, self.config.steps)
         while num < MOST_STEPS:
-            finer = self._moments(gap, coefficients, None, 2 * num)
+            finer = self._moments(gap, coefficients, 2 * num)
             if float(_difference(mean, cov, *finer).quantile(0.9)) < TOLERANCE:
                 break
             num, (mean, cov) = 2 * num, finer
@@ -90,7 +89,7 @@ class MomentsStep(StepLaw):
         return True
 
     def standardised(self, gap: Gap, coefficients: Any) -> Float[Tensor, "B d"]:
-        mean, cov = self._moments(gap, coefficients, None, self.num_steps(gap.dt))
+        mean, cov = self._moments(gap, coefficients, self.num_steps(gap.dt))
         return solve_lower(cholesky(cov), gap.step.flatten(1) - (mean - gap.state[:, -1].flatten(1)))
 
     @property
@@ -104,30 +103,24 @@ class MomentsStep(StepLaw):
     def losses(self, fields: Fields, read: dict[str, Tensor], pair: Pair, noise: Noise) -> dict[str, Tensor]:
         if not self.start:
             flow = flow_mse(read["flow"] - pair.target, pair.dt)
-            return {"flow": flow, "diffusion": self._loss(pair.gap(pair.now), partly(fields), None)}
-        measured = None
-        state = pair.state
-        if self.config.measurement:
-            state = pair.now
-            measured = fields.measured(state, pair.conditions(0.0))
-        return {"likelihood": self._loss(pair.gap(state), together(fields), measured)}
+            return {"flow": flow, "diffusion": self._loss(pair.gap(pair.now), partly(fields))}
+        return {"likelihood": self._loss(pair.gap(pair.state), together(fields))}
 
-    def _loss(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Tensor:
+    def _loss(self, gap: Gap, coefficients: Any) -> Tensor:
         """Negative log density per observed entry, one value per row."""
         entries = gap.step[0].numel() if gap.mask is None else gap.mask.float().sum() / len(gap.step)
-        return -self.log_prob(gap, coefficients, measured) / entries
+        return -self.log_prob(gap, coefficients) / entries
 
-    def log_prob(self, gap: Gap, coefficients: Any, measured: Measured | None) -> Float[Tensor, " B"]:
+    def log_prob(self, gap: Gap, coefficients: Any) -> Float[Tensor, " B"]:
         seen = None if gap.mask is None else gap.mask.flatten(1)
         first, step = gap.state[:, -1].flatten(1), gap.step.flatten(1)
-        mean, cov = self._moments(gap, coefficients, measured, self.num_steps(gap.dt))
-        if measured is not None:
-            cov = cov + torch.diag_embed(measured.variance.expand_as(step))
+        mean, cov = self.step_moments(gap, coefficients)
         return log_density(step - (mean - first), cov, seen)
 
-    def _moments(
-        self, gap: Gap, coefficients: Any, measured: Measured | None, num_steps: Tensor | int
-    ) -> tuple[Tensor, Tensor]:
+    def step_moments(self, gap: Gap, coefficients: Any) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B d d"]]:
+        return self._moments(gap, coefficients, self.num_steps(gap.dt))
+
+    def _moments(self, gap: Gap, coefficients: Any, num_steps: Tensor | int) -> tuple[Tensor, Tensor]:
         """Mean and covariance of the newest slot after the gap, flattened."""
         state, dt = gap.state, gap.dt
 
@@ -140,8 +133,7 @@ class MomentsStep(StepLaw):
             g = c.diffusion.flatten(1)
             return c.drift.flatten(1), g.square() if c.correlation is None else c.correlation.covariance(g)
 
-        shift, before = (0.0, None) if measured is None else measured.law()
-        return propagate(at, state[:, -1].flatten(1) + shift, dt.reshape(-1, 1), num_steps, before, REACH)
+        return propagate(at, state[:, -1].flatten(1), dt.reshape(-1, 1), num_steps, REACH)
 
     def advance(self, fields: Fields, step: Step, condition: Condition, noise: Noise, sampler: Sampler) -> Tensor:
         """A draw from N(m, P); other solvers, and flows without noise, take small steps of the same SDE."""
@@ -167,7 +159,7 @@ class MomentsStep(StepLaw):
         dt = step.dt.clamp(min=1e-9)  # paths that wait take no step
         num_steps = self.num_steps(dt)
         gap = Gap(step.state(step.x, step.time), step.x, dt, conditions, None)
-        mean, cov = self._moments(gap, sde, None, num_steps)
+        mean, cov = self._moments(gap, sde, num_steps)
         most, d = num_steps if isinstance(num_steps, int) else int(num_steps.max()), mean.shape[1]
         for name, passes in fields.passes.items():  # each point that is read for a path is a pass
             fields.passes[name] = before[name] + (passes - before[name]) // calls * (1 + 2 * d + (most - 1) * 4 * d)
