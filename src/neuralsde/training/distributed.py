@@ -128,7 +128,7 @@ def _watch(group: list[Any], ends: list[Connection], stop: list[int], folder: Pa
     asked = False
     while 0 not in told:
         if stop and not asked:
-            os.kill(group[0].pid, signal.SIGTERM)
+            os.kill(group[0].pid, stop[0])
             asked = True
         wait([*(p.sentinel for p in group), *ends], timeout=LOOK)
         _listen(ends, told)

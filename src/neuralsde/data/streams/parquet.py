@@ -47,13 +47,18 @@ class ParquetBlocks(Blocks):
                     continue
                 first = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
                 place = file if id is None else None  # without ids each file is one path
-                self._begin.append(began if last == (place, ids[0]) else float(stamps[0]))
-                self._lengths.append(torch.from_numpy(np.diff(np.r_[first, len(ids)])))
-                self._groups.append((file, group))
-                began = self._begin[-1] if len(first) == 1 else float(stamps[first[-1]])
+                start = began if last == (place, ids[0]) else float(stamps[0])
+                began = start if len(first) == 1 else float(stamps[first[-1]])
                 last = (place, ids[-1])
+                lengths = torch.from_numpy(np.diff(np.r_[first, len(ids)]))
+                if int(lengths.max()) > 1:
+                    self._begin.append(start)
+                    self._lengths.append(lengths)
+                    self._groups.append((file, group))
         if not self._groups:
-            raise ValueError(f"The parquet files must hold rows. Got none in {', '.join(f.name for f in files)}.")
+            raise ValueError(
+                f"The parquet files must hold a path with two rows. Got none in {', '.join(f.name for f in files)}."
+            )
         self.fingerprint = digest.hexdigest()[:16]
 
     def __len__(self) -> int:
