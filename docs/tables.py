@@ -6,6 +6,7 @@ A mark is `<!-- table: NAME -->` … `<!-- end -->`.
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 import sys
@@ -567,6 +568,82 @@ def speed() -> str:
     return _show([["what", "measured", "machine"], *rows])
 
 
+def streams() -> str:
+    """Training from disk: memory, waiting, and what a kill changes."""
+    data = _results("streaming.json")
+    rows = [
+        ["transitions on disk", f"{data['transitions']:,} ({data['bytes_on_disk'] / 1e9:.1f} GB)"],
+        ["one epoch read without training", f"{data['epoch']['per_second'] / 1e6:.1f} million transitions per s"],
+    ]
+    for name, row in data["trainings"].items():
+        what = f"{name}, {row['steps']:,} steps of {row['batch_size']}"
+        rows += [
+            [f"{what}: peak memory of the process", f"{row['peak_mib'] / 1024:.2f} GiB"],
+            [f"{what}: time not spent waiting for data", f"{100 * row['busy']:.1f} %"],
+        ]
+    killed = data["killed"]
+    same = "the same bits" if killed["same_weights"] and killed["same_losses"] else "other numbers"
+    rows.append([f"weights and losses after {len(killed['after_steps'])} kills (SIGKILL) and resumes", same])
+    return _show([["what", "measured"], *rows])
+
+
+def processes() -> str:
+    """Two processes beside one."""
+    data = _results("processes.json")
+    body = []
+    for num, name in ((1, "one"), (2, "two")):
+        rates = [row["steps_per_second"] for row in data[name]]
+        loads = [row["load_before"] for row in data[name]]
+        body.append(
+            [
+                str(num),
+                f"{statistics.median(rates):.2f}",
+                f"{min(rates):.2f} to {max(rates):.2f}",
+                f"{min(loads):.1f} to {max(loads):.1f}",
+            ]
+        )
+    low, high = data["ratio_range"]
+    body.append(["ratio", f"{data['ratio']:.2f} ×", f"{low:.2f} to {high:.2f} ×", "–"])
+    return _show([["processes", "steps per s, median", "range", "load of the machine before"], *body])
+
+
+def install() -> str:
+    """What the library adds to torch."""
+    data = _results("install.json")
+    rows = [
+        [
+            f"`import {name}`" if "," not in name else "import of all that trains a model",
+            f"{row['seconds']:.2f} s",
+            f"{row['of_torch']:.2f} ×",
+        ]
+        for name, row in data["import"].items()
+    ]
+    rows.append(["download beyond torch and numpy", f"{data['download_bytes'] / 1e6:.1f} MB", "–"])
+    return _show([["what", "measured", "import torch = 1"], *rows])
+
+
+NETS = {  # name: parameters, tokens of a sample, samples of a step on one GPU
+    "U-ViT, 115 million": (115e6, 256, 64),
+    "U-ViT, 2.4 million": (2.4e6, 256, 64),
+    "three perceptrons, 0.4 million": (0.4e6, 1, 512),
+}
+LEAST_STEP = 0.6e-3  # seconds: launching the kernels of a small step
+
+
+def scale_out() -> str:
+    """Computed, not measured: the step of one GPU, and the share of it that is left when gradients are exchanged after it."""
+    body = []
+    for name, (parameters, tokens, samples) in NETS.items():
+        compute = max(LEAST_STEP, 6 * parameters * tokens * samples / 300e12)
+        shares = []
+        for num in (8, 64, 512):
+            inside = 2 * 7 / 8 * 4 * parameters / 450e9 + 14 * 5e-6
+            outside = 2 * 4 * parameters / 8 / 50e9 + 2 * math.log2(num / 8) * 10e-6 if num > 8 else 0.0
+            shares.append(f"{100 * compute / (compute + inside + outside):.0f} %")
+        body.append([name, str(samples), f"{1e3 * compute:.1f}", *shares])
+    return _show([["net", "samples per GPU", "step, ms", "8 GPUs", "64", "512"], *body])
+
+
 def rollouts() -> str:
     """Roll-outs of perceptrons on a GPU beside the same kernels launched one by one, and beside torchsde."""
     body = []
@@ -735,6 +812,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "video-scaling": video_scaling,
     "video-source": video_source,
     "speed": speed,
+    "streams": streams,
+    "processes": processes,
+    "install": install,
+    "scale-out": scale_out,
     "latency": latency,
 }
 

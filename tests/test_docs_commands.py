@@ -61,9 +61,14 @@ SLOW = {
         "nsde fit films --output runs/films --resume": SMALL_VIDEO,
         "nsde data videos --from DIR --size 128 --every 2": "--size 32 --num-workers 0",
     },
+    "processes": {
+        "nsde train branching --processes 2": "--model.net.width 8 --model.net.depth 1 --train.steps 4 --train.batch-size 16 "
+        "--task.num-paths 2 --model.sampler.substeps 1 --no-progress --cpu"
+    },
     "inverse dynamics": {"python examples/inverse_dynamics.py --figure inverse_dynamics.png": ""},
 }
 NOT_RUN = {
+    "torchrun --nproc-per-node 2 -m neuralsde.cli train branching": "test_processes.py runs it, in processes of its own",
     "pip install .": "changes the environment",
     "pip install '.[data,plots]'": "changes the environment",
     "pip install '.[pusht,plots]'": "changes the environment",

@@ -235,7 +235,7 @@ def test_a_training_killed_with_sigkill_goes_on_to_the_same_numbers(tmp_path):
     record = json.loads((tmp_path / "run" / "checkpoints" / "00000060" / "state.json").read_text())["data"]
     assert record["lanes"] == 8 and record["num_blocks"] == len(stream.blocks)
     other = Stream.open(tmp_path / "s", lanes=4)
-    with pytest.raises(ValueError, match="on other data: it had .*'lanes': 8"):
+    with pytest.raises(ValueError, match=r"on other data: it had .*'lanes': 8"):
         fit(model_for(other), other, run_dir=tmp_path / "run", resume=True, **TRAIN)
 
 
@@ -266,33 +266,33 @@ def test_what_goes_wrong_in_reading_is_raised_where_it_is_trained(tmp_path):
 def test_streams_that_cannot_be_are_refused(tmp_path):
     data = walks([33] * 16)
     stream = Stream.write(data, tmp_path / "s", block_size=40)
-    with pytest.raises(ValueError, match="already holds a stream"):
+    with pytest.raises(ValueError, match=r"already holds a stream"):
         Stream.write(data, tmp_path / "s")
     with pytest.raises(ValueError, match=r"holds no stream, no stream\.json"):
         Stream.open(tmp_path / "nothing")
-    with pytest.raises(ValueError, match="`columns` is for parquet files"):
+    with pytest.raises(ValueError, match=r"`columns` is for parquet files"):
         Stream.open(tmp_path / "s", columns=["x"])
-    with pytest.raises(ValueError, match="at least one set of Trajectories. Got none"):
+    with pytest.raises(ValueError, match=r"at least one set of Trajectories. Got none"):
         Stream.write([], tmp_path / "none")
-    with pytest.raises(ValueError, match="must be Trajectories, or give them. Got a int"):
+    with pytest.raises(ValueError, match=r"must be Trajectories, or give them. Got a int"):
         Stream.write([1], tmp_path / "numbers")
-    with pytest.raises(ValueError, match="must be Trajectories, or give them. Got a str"):
+    with pytest.raises(ValueError, match=r"must be Trajectories, or give them. Got a str"):
         Stream.write("data", tmp_path / "text")
     with pytest.raises(ValueError, match=r"one shape and one size of context. Got \(3,\) and 0 after \(2,\) and 0"):
         Stream.write([data, walks([5], dim=3)], tmp_path / "mixed")
     with pytest.raises(ValueError, match=r"`lanes` must be a multiple of the 3 processes. Got 8 lanes of 16 blocks"):
         stream.transitions().batches(0, 0, 30, num_processes=3)
-    with pytest.raises(ValueError, match="Got a Stream. Write model = NeuralSDE.for_data"):
+    with pytest.raises(ValueError, match=r"Got a Stream. Write model = NeuralSDE.for_data"):
         fit(stream)
-    with pytest.raises(ValueError, match="`val_fraction` splits by path"):
+    with pytest.raises(ValueError, match=r"`val_fraction` splits by path"):
         fit(model_for(stream), stream, val_fraction=0.1, **TRAIN)
-    with pytest.raises(ValueError, match="No path is long enough"):
+    with pytest.raises(ValueError, match=r"No path is long enough"):
         stream.transitions(history=40)
     (tmp_path / "s" / "stream.json").write_text("{}")
-    with pytest.raises(ValueError, match="is damaged, or of another version"):
+    with pytest.raises(ValueError, match=r"is damaged, or of another version"):
         Stream.open(tmp_path / "s")
     (tmp_path / "a.parquet").write_bytes(b"no")
-    with pytest.raises(ValueError, match="Parquet files need `columns` and `time`"):
+    with pytest.raises(ValueError, match=r"Parquet files need `columns` and `time`"):
         Stream.open(tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="Cannot read .* as parquet"):
+    with pytest.raises(ValueError, match=r"Cannot read .* as parquet"):
         Stream.open(tmp_path / "a.parquet", columns=["x"], time="t")
