@@ -23,7 +23,7 @@ import torch
 import neuralsde as nsde
 from neuralsde.training.run_folder import provenance, write_results
 
-WIDTH, DEPTH, BATCH, STEPS, EVERY = 256, 4, 8_192, 20, 4
+WIDTH, DEPTH, BATCH, STEPS, EVERY = 256, 4, 8_192, 12, 3
 
 
 def train(run_dir: str, num: int) -> None:

@@ -42,13 +42,29 @@ def test_a_batch_in_parts_logs_the_loss_of_all_of_it(tmp_path):
         assert ours["denoiser"] == pytest.approx(theirs["denoiser"], rel=1e-4)
 
 
-def test_two_processes_of_one_call_learn_what_one_learns_from_a_stream(tmp_path):
-    """Here each has two parts of its half of the batch, and half of the lanes."""
+class Crash(Exception):
+    """Stands for a lost process."""
+
+
+def crash(module, arguments):
+    """As a hook: fail in the sixteenth step."""
+    module.calls = getattr(module, "calls", 0) + 1
+    if module.calls == 16:
+        raise Crash
+
+
+def test_two_processes_go_on_with_what_one_has_begun(tmp_path):
+    """On a stream; each has two parts of its half of the batch, and half of the lanes."""
     _, data = problem()
     stream = Stream.write(data, tmp_path / "s", block_size=20)
     build = lambda: NeuralSDE.for_data(stream, net=MLPConfig(width=16, depth=1))  # noqa: E731
     one = fit(build(), stream, run_dir=tmp_path / "one", **TRAIN)
-    two = fit(build(), stream, run_dir=tmp_path / "two", processes=2, accumulate=2, **TRAIN)
+    broken = build()
+    broken.register_forward_pre_hook(crash)
+    with pytest.raises(Crash):
+        fit(broken, stream, run_dir=tmp_path / "two", checkpoint_every=5, **TRAIN)
+    assert [p.name for p in sorted((tmp_path / "two" / "checkpoints").iterdir())] == ["00000010", "00000015"]
+    two = fit(build(), stream, run_dir=tmp_path / "two", resume=True, processes=2, accumulate=2, **TRAIN)
     assert difference(one, two) < 1e-5 < 1e-2 < difference(one, build())
     assert not two.training
     record = json.loads((tmp_path / "two" / "checkpoints" / "00000020" / "state.json").read_text())

@@ -232,6 +232,7 @@ def test_a_training_killed_with_sigkill_goes_on_to_the_same_numbers(tmp_path):
     free = ("steps_per_second", "waiting")
     ours, theirs = ([{k: v for k, v in line.items() if k not in free} for line in each] for each in lines)
     assert ours == theirs and len(ours) == 12
+    assert all(0 <= line["waiting"] <= 1 for line in lines[0])
     record = json.loads((tmp_path / "run" / "checkpoints" / "00000060" / "state.json").read_text())["data"]
     assert record["lanes"] == 8 and record["num_blocks"] == len(stream.blocks)
     other = Stream.open(tmp_path / "s", lanes=4)

@@ -30,8 +30,8 @@ from neuralsde.data.transition import Transition
 
 SAMPLE_BLOCKS = 16  # that units and bounds are measured on, evenly spread
 SAMPLE_NUMBERS = 2**25  # entries of states in them, at most
-CHUNK_STEPS, CHUNK_NUMBERS = 64, 2**20  # of the batches that are made at once
-CHUNKS = 3  # made in advance
+STRETCH_STEPS, STRETCH_NUMBERS = 64, 2**20  # of the batches that are made at once
+STRETCHES = 3  # made in advance
 
 
 class Stream:
@@ -217,7 +217,8 @@ class StreamTransitions:
             if k % num_processes == process
         ]
         return Batches(
-            _chunks(own, len(self.lanes), step, batch_size, process, num_processes, device), batch_size // num_processes
+            _stretches(own, len(self.lanes), step, batch_size, process, num_processes, device),
+            batch_size // num_processes,
         )
 
 
@@ -249,13 +250,13 @@ class _LaneReader:
         return parts
 
 
-def _chunks(
+def _stretches(
     lanes: list[_LaneReader], num_lanes: int, step: int, batch_size: int, process: int, num_processes: int, device: Any
 ) -> Iterator[Transition]:
     """The batches of several steps end to end, again and again."""
     shape = lanes[0].pairs.stream.shape
     per_step = (lanes[0].pairs.history + 1) * math.prod(shape) * batch_size
-    num_steps = max(1, min(CHUNK_STEPS, CHUNK_NUMBERS // per_step))
+    num_steps = max(1, min(STRETCH_STEPS, STRETCH_NUMBERS // per_step))
     while True:
         first, stop = step * batch_size, (step + num_steps) * batch_size  # places
         out: list[Tensor | None] = []
@@ -280,22 +281,22 @@ def _chunks(
 class Batches:
     """Batches that a thread makes in advance; close them when there is no more need."""
 
-    def __init__(self, chunks: Iterator[Transition], size: int) -> None:
+    def __init__(self, stretches: Iterator[Transition], size: int) -> None:
         self.size = size
         self.waited = 0.0
         """Seconds in which the next batch was not ready."""
-        self._ready: queue.Queue[Any] = queue.Queue(CHUNKS)
+        self._ready: queue.Queue[Any] = queue.Queue(STRETCHES)
         self._closed = threading.Event()
-        self._chunk: Transition | None = None
+        self._stretch: Transition | None = None
         self._row = 0
-        self._thread = threading.Thread(target=self._make, args=(chunks,), daemon=True)
+        self._thread = threading.Thread(target=self._make, args=(stretches,), daemon=True)
         self._thread.start()
 
-    def _make(self, chunks: Iterator[Transition]) -> None:
+    def _make(self, stretches: Iterator[Transition]) -> None:
         made: Any = None
         while not self._closed.is_set():
             try:
-                made = next(chunks)
+                made = next(stretches)
             except Exception as error:  # handed over, and raised where the batch is asked for
                 made = error
             while not self._closed.is_set():
@@ -308,16 +309,16 @@ class Batches:
                 return
 
     def __next__(self) -> Transition:
-        if self._chunk is None or self._row == len(self._chunk):
+        if self._stretch is None or self._row == len(self._stretch):
             began = time.perf_counter()
             made = self._ready.get()
             self.waited += time.perf_counter() - began
             if isinstance(made, Exception):
                 raise made
-            self._chunk, self._row = made, 0
+            self._stretch, self._row = made, 0
         rows = slice(self._row, self._row + self.size)
         self._row += self.size
-        return self._chunk.rows(rows)
+        return self._stretch.rows(rows)
 
     def close(self) -> None:
         """End the thread."""
