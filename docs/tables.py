@@ -592,19 +592,16 @@ def processes() -> str:
     data = _results("processes.json")
     body = []
     for num, name in ((1, "one"), (2, "two")):
-        rates = [row["steps_per_second"] for row in data[name]]
-        loads = [row["load_before"] for row in data[name]]
-        body.append(
-            [
-                str(num),
-                f"{statistics.median(rates):.2f}",
-                f"{min(rates):.2f} to {max(rates):.2f}",
-                f"{min(loads):.1f} to {max(loads):.1f}",
-            ]
+        rates, cpu, loads = (
+            [row[k] for row in data[name]] for k in ("steps_per_second", "cpu_seconds_per_step", "load_before")
         )
-    low, high = data["ratio_range"]
-    body.append(["ratio", f"{data['ratio']:.2f} ×", f"{low:.2f} to {high:.2f} ×", "–"])
-    return _show([["processes", "steps per s, median", "range", "load of the machine before"], *body])
+        cells = [statistics.median(rates), min(rates), max(rates), statistics.median(cpu), min(loads), max(loads)]
+        rate, low, high, seconds, quiet, busy = cells
+        body.append([str(num), f"{rate:.2f} ({low:.2f} to {high:.2f})", f"{seconds:.2f}", f"{quiet:.1f} to {busy:.1f}"])
+    ratios = [data[k] for k in ("ratio", "ratio_by_cpu_time")]
+    shown = [f"{r['median']:.2f} × ({r['range'][0]:.2f} to {r['range'][1]:.2f})" for r in ratios]
+    body.append(["ratio", *shown, "–"])
+    return _show([["processes", "steps per s", "CPU s per step, all", "load of the machine before"], *body])
 
 
 def install() -> str:
