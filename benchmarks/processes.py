@@ -25,7 +25,7 @@ import torch
 import neuralsde as nsde
 from neuralsde.training.run_folder import provenance, write_results
 
-WIDTH, DEPTH, BATCH, STEPS, WARM_UP = 256, 4, 2_048, 40, 8
+WIDTH, DEPTH, BATCH, STEPS, WARM_UP = 256, 4, 2_048, 14, 3
 CLOCKS = "NEURALSDE_CLOCKS"  # folder in which each process notes the times of its steps
 
 
