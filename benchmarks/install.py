@@ -2,7 +2,7 @@
 
 python benchmarks/install.py --output results/install.json
 
-Imports are timed in fresh processes, in turn. The download is the sum of the wheels, for this machine, of everything that the base
+Imports are timed in fresh processes, in turn, by their CPU time: the machine may be busy. The download is the sum of the wheels, for this machine, of everything that the base
 install needs and that torch and numpy do not need themselves, at the versions that are installed here, and of the library
 itself without the weights that it ships.
 """
@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -33,13 +33,15 @@ WEIGHTS = ("weights/", ".safetensors")
 
 
 def import_seconds(num: int) -> dict[str, list[float]]:
+    """CPU time of a Python that imports and ends."""
     found: dict[str, list[float]] = {name: [] for name in IMPORTS}
     for k in range(num + 1):
         for name, code in IMPORTS.items():
-            began = time.perf_counter()
+            began = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-c", code], check=True)
+            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
             if k:  # the first round fills the cache of the disk
-                found[name].append(time.perf_counter() - began)
+                found[name].append(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime)
     return found
 
 
