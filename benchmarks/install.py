@@ -2,9 +2,9 @@
 
 python benchmarks/install.py --output results/install.json
 
-Imports are timed in fresh processes, in turn, by their CPU time: the machine may be busy. The download is the sum of the wheels, for this machine, of everything that the base
-install needs and that torch and numpy do not need themselves, at the versions that are installed here, and of the library
-itself without the weights that it ships.
+Imports are timed in fresh processes, in turn, by their CPU time: the machine may be busy. The download is the sum of the wheels,
+for this machine, of everything that the base install needs and that torch and numpy do not need themselves, at the versions
+that are installed here, and of the library itself without the weights that it ships.
 """
 
 from __future__ import annotations

@@ -616,7 +616,7 @@ def install() -> str:
         for name, row in data["import"].items()
     ]
     rows.append(["download beyond torch and numpy", f"{data['download_bytes'] / 1e6:.1f} MB", "–"])
-    return _show([["what", "measured", "import torch = 1"], *rows])
+    return _show([["what", "measured (imports: CPU time)", "import torch = 1"], *rows])
 
 
 NETS = {  # name: parameters, tokens of a sample, samples of a step on one GPU
