@@ -6,6 +6,7 @@ A mark is `<!-- table: NAME -->` … `<!-- end -->`.
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 import sys
@@ -570,6 +571,79 @@ def speed() -> str:
     return _show([["what", "measured", "machine"], *rows])
 
 
+def streams() -> str:
+    """Training from disk: memory, waiting, and what a kill changes."""
+    data = _results("streaming.json")
+    rows = [
+        ["transitions on disk", f"{data['transitions']:,} ({data['bytes_on_disk'] / 1e9:.1f} GB)"],
+        ["one epoch read without training", f"{data['epoch']['per_second'] / 1e6:.1f} million transitions per s"],
+    ]
+    for name, row in data["trainings"].items():
+        what = f"{name}, {row['steps']:,} steps of {row['batch_size']}"
+        rows += [
+            [f"{what}: peak memory of the process", f"{row['peak_mib'] / 1024:.2f} GiB"],
+            [f"{what}: time not spent waiting for data", f"{100 * row['busy']:.1f} %"],
+        ]
+    killed = data["killed"]
+    same = "the same bits" if killed["same_weights"] and killed["same_losses"] else "other numbers"
+    rows.append([f"weights and losses after {len(killed['after_steps'])} kills (SIGKILL) and resumes", same])
+    return _show([["what", "measured"], *rows])
+
+
+def processes() -> str:
+    """Two processes beside one."""
+    data = _results("processes.json")
+    body = []
+    for num, name in ((1, "one"), (2, "two")):
+        rates, cpu, loads = (
+            [row[k] for row in data[name]] for k in ("steps_per_second", "cpu_seconds_per_step", "load_before")
+        )
+        cells = [statistics.median(rates), min(rates), max(rates), statistics.median(cpu), min(loads), max(loads)]
+        rate, low, high, seconds, quiet, busy = cells
+        body.append([str(num), f"{rate:.2f} ({low:.2f} to {high:.2f})", f"{seconds:.2f}", f"{quiet:.1f} to {busy:.1f}"])
+    ratios = [data[k] for k in ("ratio", "ratio_by_cpu_time")]
+    shown = [f"{r['median']:.2f} × ({r['range'][0]:.2f} to {r['range'][1]:.2f})" for r in ratios]
+    body.append(["ratio", *shown, "–"])
+    return _show([["processes", "steps per s", "CPU s per step, all", "load of the machine before"], *body])
+
+
+def install() -> str:
+    """What the library adds to torch."""
+    data = _results("install.json")
+    rows = [
+        [
+            f"`import {name}`" if "," not in name else "import of all that trains a model",
+            f"{row['seconds']:.2f} s",
+            f"{row['of_torch']:.2f} ×",
+        ]
+        for name, row in data["import"].items()
+    ]
+    rows.append(["download beyond torch and numpy", f"{data['download_bytes'] / 1e6:.1f} MB", "–"])
+    return _show([["what", "measured (imports: CPU time)", "import torch = 1"], *rows])
+
+
+NETS = {  # name: parameters, tokens of a sample, samples of a step on one GPU
+    "U-ViT, 115 million": (115e6, 256, 64),
+    "U-ViT, 2.4 million": (2.4e6, 256, 64),
+    "three perceptrons, 0.4 million": (0.4e6, 1, 512),
+}
+LEAST_STEP = 0.6e-3  # seconds: launching the kernels of a small step
+
+
+def scale_out() -> str:
+    """Computed, not measured: the step of one GPU, and the share of it that is left when gradients are exchanged after it."""
+    body = []
+    for name, (parameters, tokens, samples) in NETS.items():
+        compute = max(LEAST_STEP, 6 * parameters * tokens * samples / 300e12)
+        shares = []
+        for num in (8, 64, 512):
+            inside = 2 * 7 / 8 * 4 * parameters / 450e9 + 14 * 5e-6
+            outside = 2 * 4 * parameters / 8 / 50e9 + 2 * math.log2(num / 8) * 10e-6 if num > 8 else 0.0
+            shares.append(f"{100 * compute / (compute + inside + outside):.0f} %")
+        body.append([name, str(samples), f"{1e3 * compute:.1f}", *shares])
+    return _show([["net", "samples per GPU", "step, ms", "8 GPUs", "64", "512"], *body])
+
+
 def rollouts() -> str:
     """Roll-outs of perceptrons on a GPU beside the same kernels launched one by one, and beside torchsde."""
     body = []
@@ -772,6 +846,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "video-fronts": _video("video-fronts", "temperature"),
     "video-fronts-ahead": lambda: _show(_tables("video-fronts")[1]),
     "speed": speed,
+    "streams": streams,
+    "processes": processes,
+    "install": install,
+    "scale-out": scale_out,
     "latency": latency,
 }
 

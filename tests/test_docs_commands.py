@@ -66,9 +66,14 @@ SLOW = {
         "nsde export runs/pumps --steps 12 --output pumps-onnx": "--steps 2",
         "python examples/onnx_run.py pusht-onnx pumps-onnx": "",
     },
+    "processes": {
+        "nsde train branching --processes 2": "--model.net.width 8 --model.net.depth 1 --train.steps 4 --train.batch-size 16 "
+        "--task.num-paths 2 --model.sampler.substeps 1 --no-progress --cpu"
+    },
     "inverse dynamics": {"python examples/inverse_dynamics.py --figure inverse_dynamics.png": ""},
 }
 NOT_RUN = {
+    "torchrun --nproc-per-node 2 -m neuralsde.cli train branching": "test_processes.py runs it, in processes of its own",
     "pip install .": "changes the environment",
     "pip install '.[data,plots]'": "changes the environment",
     "pip install '.[pusht,plots]'": "changes the environment",

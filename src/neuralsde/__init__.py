@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from neuralsde.data.describe import describe
     from neuralsde.data.robots.demonstrations import Demonstrations
     from neuralsde.data.robots.read import read_demonstrations
+    from neuralsde.data.streams.stream import Stream
     from neuralsde.data.tables.read import read_table
     from neuralsde.data.trajectories import Trajectories
     from neuralsde.data.transition import Transition
@@ -65,6 +66,7 @@ _HOME = {
     "Sampler": "sde.config",
     "SequenceModel": "models.sequence",
     "SeriesModel": "forecast.series",
+    "Stream": "data.streams.stream",
     "TableModel": "forecast.tables",
     "TrainConfig": "training.config",
     "Trajectories": "data.trajectories",

@@ -131,7 +131,9 @@ def train(arguments: list[str]) -> None:
     import json
 
     from neuralsde.experiments.run import run
+    from neuralsde.training.run_folder import first_process
 
     results = run(args.experiment, args.output, resume=args.resume, options=args.options).results
-    print(json.dumps(results, indent=1))
-    print(f"Wrote {args.output}: config.yaml, metrics.jsonl, model/, results.json")
+    if first_process():
+        print(json.dumps(results, indent=1))
+        print(f"Wrote {args.output}: config.yaml, metrics.jsonl, model/, results.json")

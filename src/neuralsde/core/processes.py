@@ -44,6 +44,27 @@ def terminable() -> Iterator[None]:
 
 
 @contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """A list that gets an entry on Ctrl-C or SIGTERM, so that the running step can finish; a second Ctrl-C is immediate."""
+    stop: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def note(number: int, frame: object) -> None:
+        if stop:
+            raise Interrupted("Stopped.", number)
+        stop.append(number)
+
+    old = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for s, handler in old.items():
+            signal.signal(s, handler)
+
+
+@contextmanager
 def worker_pool(num_workers: int) -> Iterator[ProcessPoolExecutor]:
     """Worker processes for the calls of a block; where it is left by an error they end at once, in the middle of a call."""
     context = multiprocessing.get_context("spawn")

@@ -306,6 +306,15 @@ class Transitions:
         """Slots of the state."""
         return 1 if self.stacked is None else self.stacked.shape[1] - 1
 
+    @property
+    def in_memory(self) -> Transitions:
+        """What statistics are taken of: all of them."""
+        return self
+
+    def record(self) -> dict[str, Any]:
+        """What the order of a training on them depends on, besides the seed: nothing."""
+        return {}
+
     def to(self, device: torch.device | str) -> Transitions:
         """The same transitions on another device."""
         return self._each(lambda t: t.to(device), self.data.to(device))
@@ -345,8 +354,7 @@ class Transitions:
 
     def at_most(self, num: int) -> Transitions:
         """`num` of them, evenly spread, or all."""
-        rows = self._spread_rows(min(num, len(self)))
-        return self._each(lambda t: t[rows], self.data)
+        return self.select(self._spread_rows(min(num, len(self))))
 
     def to_learn_from(self) -> Transitions:
         """Those from states of which every entry was observed, if they are enough, else all.
@@ -355,9 +363,19 @@ class Transitions:
         """
         if self.data.observed is None:
             return self
+        whole = self.whole()
+        return self.select(whole) if float(whole.float().mean()) >= ENOUGH_WHOLE else self
+
+    def whole(self) -> Bool[Tensor, " N"]:
+        """Which are from states of which every entry was observed."""
+        if self.data.observed is None:
+            return torch.ones_like(self.start, dtype=torch.bool)
         slots = self.start[:, None] if self.stacked is None else self.stacked[:, :-1]
-        whole = self.data.observed[slots].flatten(1).all(1)
-        return self._each(lambda t: t[whole], self.data) if float(whole.float().mean()) >= ENOUGH_WHOLE else self
+        return self.data.observed[slots].flatten(1).all(1)
+
+    def select(self, rows: Shaped[Tensor, " M"]) -> Transitions:
+        """Some of them, by number or by mark."""
+        return self._each(lambda t: t[rows], self.data)
 
     def spread(self, num: int, *, context: bool = True) -> Transition:
         """At most `num` transitions, evenly spread over the set: for statistics of the data.
@@ -407,10 +425,15 @@ def _before_the_start(data: Trajectories, path: Tensor, first: Tensor, apart: fl
     return begins & early
 
 
-def pair_up(data: Trajectories, lag: Lag, history: int, spacing: Lag, *, pad: bool = False) -> Transitions:
-    """The transitions of all paths; `spacing` is that of the history slots, if not the shortest lag."""
+def pair_up(
+    data: Trajectories, lag: Lag, history: int, spacing: Lag, *, pad: bool = False, quiet: bool = False
+) -> Transitions:
+    """The transitions of all paths; `spacing` is that of the history slots, if not the shortest lag.
+
+    With `quiet`, none are no error, and paths too short for any are not mentioned: these are a part of the data.
+    """
     lags = as_lags(lag)
-    if history > int(data.lengths.max()) and not pad:
+    if history > int(data.lengths.max()) and not pad and not quiet:
         raise ValueError(_why_none(data, lag, history))
     path, first, last = _ends(data)
     index = torch.arange(len(data.states), device=data.states.device)
@@ -436,29 +459,46 @@ def pair_up(data: Trajectories, lag: Lag, history: int, spacing: Lag, *, pad: bo
         found.append((valid, after))
     start = torch.cat([index[valid] for valid, _ in found])
     after = torch.cat([after[valid] for valid, after in found])
-    if not len(start):
+    if not len(start) and not quiet:
         raise ValueError(_why_none(data, lag, history))
+    if not quiet:
+        _warn_of_the_unused(data, path[start], lag, history, lags, found)
+    dense = lags == (None,) and history == 1
+    stacked = None if dense else torch.stack([s[start] for s in reversed(slots)] + [after], dim=1)
+    several = isinstance(lag, Iterable)
+    step = (
+        float((data.times[after] - data.times[start])[: _first_count(found)].median())
+        if several and len(start)
+        else None
+    )
+    return Transitions(data, start, stacked, path[start], data.begin[path[start]], lags if several else lag, step)
+
+
+def _warn_of_the_unused(
+    data: Trajectories,
+    paths: Tensor,
+    lag: Lag,
+    history: int,
+    lags: tuple[float | None, ...],
+    found: list[tuple[Tensor, Tensor]],
+) -> None:
+    """Of lags without a transition of their own, and of paths without any."""
     idle = [str(each) for each, (valid, _) in zip(lags, found) if not bool(valid.any())]
     if idle:
         warnings.warn(
             f"`lag`={', '.join(idle)} adds no transition to the other lags: too long or too short for these paths, or twice "
             "the same. Leave it out.",
-            stacklevel=3,
+            stacklevel=4,
         )
-    unused = len(data) - len(torch.unique(path[start]))
+    unused = len(data) - len(torch.unique(paths))
     if unused:
         text = f"{unused} of {len(data)} paths are too short for {lag=} and {history=} and are not used."
-        warnings.warn(text, stacklevel=3)
-    dense = lags == (None,) and history == 1
-    stacked = None if dense else torch.stack([s[start] for s in reversed(slots)] + [after], dim=1)
-    several = isinstance(lag, Iterable)
-    step = float((data.times[after] - data.times[start])[: _first_count(found)].median()) if several else None
-    return Transitions(data, start, stacked, path[start], data.begin[path[start]], lags if several else lag, step)
+        warnings.warn(text, stacklevel=4)
 
 
 def _first_count(found: list[tuple[Tensor, Tensor]]) -> int:
     """Transitions of the shortest lag that has any: they come first."""
-    return next(count for count in (int(valid.sum()) for valid, _ in found) if count)
+    return next((count for count in (int(valid.sum()) for valid, _ in found) if count), 0)
 
 
 def _why_none(data: Trajectories, lag: Lag, history: int) -> str:

@@ -35,6 +35,10 @@ class Transition:
         moved = {k: v.to(device) for k, v in vars(self).items() if v is not None}
         return replace(self, **moved)
 
+    def rows(self, rows: slice) -> Transition:
+        """Some of them."""
+        return replace(self, **{k: v[rows] for k, v in vars(self).items() if v is not None})
+
     def with_context_noise(self, std: Tensor, noise: Noise) -> Transition:
         """The same batch seen by noisier sensors: Gaussian noise of `std` (C,) on the context."""
         assert self.context is not None

@@ -18,7 +18,15 @@ from neuralsde.models.build import build, load
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.training.config import RunOptions
 from neuralsde.training.fit import fit
-from neuralsde.training.run_folder import RunFolder, check_run, holds_run, open_run, provenance, write_results
+from neuralsde.training.run_folder import (
+    RunFolder,
+    check_run,
+    first_process,
+    holds_run,
+    open_run,
+    provenance,
+    write_results,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +62,7 @@ def run(
 def _run(
     experiment: Experiment, task: Task[Any], run_dir: RunFolder | None, resume: bool, options: RunOptions | None
 ) -> Outcome:
-    folder = None if run_dir is None else run_dir.path
+    folder = run_dir.path if run_dir is not None and first_process() else None  # to write to
     if folder is not None and not holds_run(folder):  # a resumed run keeps its record: fit may yet refuse the changes
         save_yaml(experiment, folder / "config.yaml")
     data = task.data(experiment.train.seed)

@@ -11,17 +11,19 @@ from torch import nn
 
 from neuralsde.core.doors import door
 from neuralsde.core.records import built_by
+from neuralsde.data.streams.stream import StreamTransitions
 from neuralsde.data.trajectories import Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.config import ModelConfig
 from neuralsde.models.sequence import SequenceModel
 
 
-def build(config: ModelConfig, data: Transitions, *, nets: Any = None, seed: int = 0) -> Any:
-    """A model for `data`: units and bounds from it, nets from the config or the caller's own.
+def build(config: ModelConfig, data: Transitions | StreamTransitions, *, nets: Any = None, seed: int = 0) -> Any:
+    """A model for `data`: units and bounds from it, or from its sample in memory; nets from the config or the caller's own.
 
     Weights depend on `seed` alone.
     """
+    data = data.in_memory
     model = built_by(config).assemble(config, data.data.shape, data.data.context_size, nets=nets, seed=seed)
     if model.own_nets:
         model.check_nets()

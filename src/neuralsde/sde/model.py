@@ -40,6 +40,7 @@ from torch import Tensor, nn
 from neuralsde.core.doors import Positive, Seed, door
 from neuralsde.core.records import built_by, check, with_settings
 from neuralsde.data.arrays import as_tensor
+from neuralsde.data.streams.stream import Stream
 from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.build import build
@@ -97,7 +98,9 @@ class NeuralSDE(SequenceModel):
 
     @classmethod
     @door
-    def for_data(cls, data: Paths, *, lag: Lag = None, nets: Any = None, seed: Seed = 0, **settings: Any) -> NeuralSDE:
+    def for_data(
+        cls, data: Paths | Stream, *, lag: Lag = None, nets: Any = None, seed: Seed = 0, **settings: Any
+    ) -> NeuralSDE:
         """A model with sensible nets and units for `data`; `settings` are fields of `NeuralSDEConfig`."""
         config = with_settings(NeuralSDEConfig(), settings)
         pairs = data.transitions(lag=lag, history=config.history, pad=config.pad_history)

@@ -18,6 +18,7 @@ from neuralsde.core.doors import Seed, door
 from neuralsde.core.files import read_text, replacing
 from neuralsde.core.records import check
 from neuralsde.data.diagnosis import Diagnosis, diagnose
+from neuralsde.data.streams.stream import Stream
 from neuralsde.data.trajectories import Paths, Trajectories, Transitions
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.sde.config import NeuralSDEConfig
@@ -59,7 +60,7 @@ UNITS = {
 
 
 @overload
-def fit(model: SequenceModel, data: Paths | Transitions, **settings: Any) -> SequenceModel: ...
+def fit(model: SequenceModel, data: Paths | Transitions | Stream, **settings: Any) -> SequenceModel: ...
 @overload
 def fit(model: Paths, data: None = None, **settings: Any) -> NeuralSDE: ...
 @door
@@ -71,6 +72,11 @@ def fit(model: Any, data: Any = None, **settings: Any) -> Any:
     if isinstance(model, SequenceModel):
         check(data is not None, "`fit(model, data)` needs the data. Got none.")
         return fit_model(model, data, **settings)
+    check(
+        not isinstance(model, Stream),
+        "`fit(data)` chooses a model by data in memory. Got a Stream. Write model = NeuralSDE.for_data(stream), then "
+        "fit(model, stream).",
+    )
     check(data is None, "`fit` takes `fit(data)`, or `fit(model, data)` with a model first. Got two sets of data.")
     return fit_data(as_paths(model), **settings)
 

@@ -49,6 +49,10 @@ class RunOptions:
     """Show a progress bar."""
     cpu: bool = False
     """Stay on the CPU though there is an accelerator."""
+    processes: Count = 1
+    """Processes on this machine that share each batch, one GPU or a part of the CPU cores each."""
+    accumulate: Count = 1
+    """Parts in which a process computes its batch one after another: less memory for the same step."""
     compile: bool = False
     """Compile the layers of the nets: a minute to begin with, then faster steps of large nets on a GPU."""
     graph: bool = True

@@ -10,12 +10,10 @@ import hashlib
 import json
 import math
 import os
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,8 +26,9 @@ from neuralsde.core.doors import door
 from neuralsde.core.extras import need
 from neuralsde.core.files import read_text, replacing
 from neuralsde.core.formats import current
-from neuralsde.core.processes import Interrupted
+from neuralsde.core.processes import Interrupted, stop_signals
 from neuralsde.core.records import RunError, each_with_settings, to_dict
+from neuralsde.data.streams.stream import Batches, Stream, StreamTransitions
 from neuralsde.data.trajectories import Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.sequence import SequenceModel
@@ -37,6 +36,7 @@ from neuralsde.solvers.noise import Noise
 from neuralsde.training.average import Average
 from neuralsde.training.checkpoints import Checkpoint, Checkpoints, damaged
 from neuralsde.training.config import RunOptions, TrainConfig
+from neuralsde.training.distributed import in_processes, num_launched
 from neuralsde.training.graphs import CapturedStep, can_capture, compiled_layers, set_rate
 from neuralsde.training.run_folder import RunFolder, check_run, open_run
 
@@ -85,7 +85,7 @@ def fingerprint(data: Transitions) -> str:
 @door
 def fit(
     model: SequenceModel,
-    data: Paths | Transitions,
+    data: Paths | Transitions | Stream | StreamTransitions,
     *,
     val: Paths | Transitions | None = None,
     config: TrainConfig | None = None,
@@ -98,7 +98,8 @@ def fit(
 
     Args:
         model: learns from transitions with its own lag and history.
-        data: paths, or transitions made from them, which are then taken as they are (`to_learn_from`).
+        data: paths, in memory or a stream of them, or transitions made from them, which are then taken as they are
+            (`to_learn_from`).
         val: for the validation loss; `val_fraction` splits paths off `data` instead.
         config: what is computed.
         options: how it runs.
@@ -123,21 +124,49 @@ def fit(
         if not isinstance(data, Trajectories):
             raise ValueError("`val_fraction` splits by path, and needs Trajectories. Pass `val` instead.")
         data, val = data.split(config.val_fraction, seed=config.seed)
+    if options.processes > 1 and num_launched() > 1:
+        raise ValueError(
+            f"`processes` starts processes; {num_launched()} were started already, by torchrun or accelerate. Got "
+            f"{options.processes=}. Leave it out."
+        )
     pairs, others = _pairs(model, data), None if val is None else _pairs(model, val)
+    with open_run(run_dir, resume=resume) as run:
+        work = (model, pairs, others, config, options, None if run is None else run.path, resume)
+        if options.processes == 1:
+            return _run_loop(*work)
+        model.load_state_dict(in_processes(_run_worker, work, options.processes, None if run is None else run.path))
+        model.precision = config.precision
+        return model.eval()
+
+
+def _run_worker(*work: Any) -> dict[str, Tensor]:
+    """The loop in one of several processes; what it has learned."""
+    return _run_loop(*work).state_dict()
+
+
+def _run_loop(
+    model: SequenceModel,
+    pairs: Transitions | StreamTransitions,
+    val: Any,
+    config: TrainConfig,
+    options: RunOptions,
+    folder: Path | None,
+    resume: bool,
+) -> SequenceModel:
     try:
-        with open_run(run_dir, resume=resume) as run, compiled_layers(model, options):
-            folder = None if run is None else run.path
-            return _Loop(model, pairs, others, config, options, folder, resume).run()
+        with compiled_layers(model, options):
+            return _Loop(model, pairs, val, config, options, folder, resume).run()
     finally:
         for mark in ("forward", "_original_forward", "_is_accelerate_prepared"):  # or a second fit would inherit them
             model.__dict__.pop(mark, None)
 
 
-def _pairs(model: SequenceModel, data: Trajectories | Transitions) -> Transitions:
-    if isinstance(data, Trajectories):
+def _pairs(model: SequenceModel, data: Any) -> Any:
+    """The transitions that the model learns from."""
+    if isinstance(data, (Trajectories, Stream)):
         config = model.config
         data = data.transitions(lag=model.lag, history=config.history, pad=config.pad_history).to_learn_from()
-    model.check_data(data.data, data.history)
+    model.check_data(data.in_memory.data, data.history)
     return data
 
 
@@ -147,7 +176,7 @@ class _Loop:
     def __init__(
         self,
         model: SequenceModel,
-        data: Transitions,
+        data: Transitions | StreamTransitions,
         val: Transitions | None,
         config: TrainConfig,
         options: RunOptions,
@@ -159,11 +188,20 @@ class _Loop:
         device, shares = self.accelerator.device, self.accelerator.num_processes
         if config.batch_size % shares:
             raise ValueError(f"`batch_size` must be a multiple of the {shares} processes. Got {config.batch_size=}.")
-        self.data = data.to(device)
+        if config.batch_size // shares % options.accumulate:
+            raise ValueError(
+                f"`accumulate` must divide the {config.batch_size // shares} rows of a process. Got {options.accumulate=}."
+            )
+        self.stream = data if isinstance(data, StreamTransitions) else None
+        if self.stream is not None and model.window:
+            raise ValueError(
+                "Measurement noise is learned from paths in memory. Got a Stream. Pass Trajectories of a part of it."
+            )
+        self.data = data.in_memory.to(device)
         self.val = None if val is None else val.to(device).spread(VALIDATION_SIZE)
         model.to(device).train()
         self.groups = model.parameter_groups()
-        graph = can_capture(model, options, device, shares)
+        graph = can_capture(model, options, device, shares) and self.stream is None
         optimiser = torch.optim.AdamW(
             model.parameters(),
             lr=torch.tensor(config.lr, device=device) if graph else config.lr,  # type: ignore[arg-type]
@@ -177,12 +215,13 @@ class _Loop:
         self.record = {
             "train": to_dict(config),
             "model": to_dict(model.config),
-            "data": {"num_transitions": len(data), "fingerprint": fingerprint(data)},
+            "data": {"num_transitions": len(data), "fingerprint": fingerprint(data.in_memory), **data.record()},
             "num_processes": self.accelerator.num_processes,
         }
         self.rows = torch.arange(
             self.accelerator.process_index, config.batch_size, self.accelerator.num_processes, device=device
         )
+        self.batches: Batches | None = None  # of a stream, while it runs
         self.parts: list[str] = []
         self.sums: Tensor | None = None  # of the losses since the last line of metrics.jsonl
         self.num_summed = 0
@@ -199,10 +238,18 @@ class _Loop:
             self.accelerator.init_trackers("neuralsde", config={k: str(v) for k, v in asdict(config).items()})
 
     def run(self) -> SequenceModel:
+        if self.stream is None:
+            return self._run()
+        share = {"process": self.accelerator.process_index, "num_processes": self.accelerator.num_processes}
+        size, device = self.config.batch_size, self.accelerator.device
+        with closing(self.stream.batches(self.config.seed, self.start, size, device=device, **share)) as self.batches:
+            return self._run()
+
+    def _run(self) -> SequenceModel:
         config, options = self.config, self.options
         began, timed = time.perf_counter(), 0
         devices = [self.accelerator.device] if self.accelerator.device.type == "cuda" else []
-        with self._bar() as bar, _stop_signals() as stop, torch.random.fork_rng(devices), _matmul(config.precision):
+        with self._bar() as bar, stop_signals() as stop, torch.random.fork_rng(devices), _matmul(config.precision):
             for step in range(self.start, config.steps):
                 parts, values = self._step(step)
                 if step == self.late:  # the parts are others from here on
@@ -212,20 +259,22 @@ class _Loop:
                 if done in self.set_points:
                     self._settle()
                 if done % options.log_every == 0 or done == config.steps:
-                    self._require_finite(self.sums, parts, step)
-                    means = dict(zip(parts, (self.sums / self.num_summed).tolist()))
-                    rate = timed / (time.perf_counter() - began)
-                    self._log(done, means, rate)
+                    sums = self._over_processes(self.sums)
+                    self._require_finite(sums, parts, step)
+                    means = dict(zip(parts, (sums / self.num_summed).tolist()))
+                    seconds = time.perf_counter() - began
+                    self._log(done, means, {"steps_per_second": round(timed / seconds, 2), **self._waiting(seconds)})
                     bar.set_postfix({k: f"{v:.4g}" for k, v in means.items()}, refresh=False)
                     self.sums, self.num_summed = None, 0
                     began, timed = time.perf_counter(), 0
                 bar.update()
+                stops = bool(stop) and self.main  # of several processes the first one saves, and the others end with it
                 if self.checkpoints is not None and (
-                    done % options.checkpoint_every == 0 or done == config.steps or stop
+                    done % options.checkpoint_every == 0 or done == config.steps or stops
                 ):
                     self._require_finite(values, parts, step)
                     self._save(done)
-                if stop and done < config.steps:
+                if stops and done < config.steps:
                     raise Interrupted(self._farewell(done), stop[0])
         if options.trackers:
             self.accelerator.end_training()
@@ -234,8 +283,21 @@ class _Loop:
         model.precision = config.precision
         if self.main:
             for finding in model.findings(self._some()):
-                warnings.warn(finding, stacklevel=4)
+                warnings.warn(finding, stacklevel=6)
         return model
+
+    def _over_processes(self, values: Tensor) -> Tensor:
+        """The mean over all processes, each of which has seen a part of the batch."""
+        return (
+            values if self.accelerator.num_processes == 1 else self.accelerator.reduce(values.clone(), reduction="mean")
+        )
+
+    def _waiting(self, seconds: float) -> dict[str, float]:
+        """The share of some time in which the next batch of a stream was not ready."""
+        if self.batches is None:
+            return {}
+        waited, self.batches.waited = self.batches.waited, 0.0
+        return {"waiting": round(waited / seconds, 4)}
 
     def _some(self) -> Transition:
         """Transitions for what is settled or found, fewer where states are large."""
@@ -265,16 +327,26 @@ class _Loop:
 
     def _optimise(self, noise: Noise, step: int = 0) -> Tensor:
         """Draw a batch, take the losses, step; on a GPU this is what a CUDA graph repeats."""
-        batch = self.data.batch(noise)
-        if self.config.context_noise:
-            batch = batch.with_context_noise(self.config.context_noise * self.model.scale.context_std, noise)
-        windows = self.data.windows(noise[::PER_WINDOW], self.window) if step >= self.late else None
-        losses = self.wrapped(batch, noise, windows)
-        self.parts, values = list(losses), torch.stack([v.detach() for v in losses.values()])
-        if self.accelerator.device.type == "cpu":  # on an accelerator the check waits until the next log line
-            self._require_finite(values, self.parts, step)
-        self.optimiser.zero_grad(set_to_none=True)
-        self.accelerator.backward(sum(losses.values()))
+        whole = None if self.batches is None else next(self.batches)
+        num, sums = self.options.accumulate, []
+        size = len(noise) // num
+        for first in range(0, len(noise), size):
+            part, last = noise[first : first + size], first + size == len(noise)
+            batch = self.data.batch(part) if whole is None else whole.rows(slice(first, first + size))
+            if self.config.context_noise:
+                batch = batch.with_context_noise(self.config.context_noise * self.model.scale.context_std, part)
+            windows = self.data.windows(part[::PER_WINDOW], self.window) if step >= self.late else None
+            with nullcontext() if last else self.accelerator.no_sync(self.wrapped):  # gradients are shared once
+                losses = self.wrapped(batch, part, windows)
+                self.parts = list(losses)
+                sums.append(torch.stack([v.detach() for v in losses.values()]))
+                if self.accelerator.device.type == "cpu":  # on an accelerator the check waits until the next log line
+                    self._require_finite(sums[-1], self.parts, step)
+                if first == 0:
+                    self.optimiser.zero_grad(set_to_none=True)
+                total = sum(losses.values())
+                self.accelerator.backward(total if num == 1 else total / num)
+        values = sums[0] if num == 1 else torch.stack(sums).mean(0)
         for parameters in self.groups.values():
             self.accelerator.clip_grad_norm_(parameters, CLIP)
         self.optimiser.step()
@@ -290,7 +362,7 @@ class _Loop:
         self.model.train()
         return {f"val_{k}": float(v) for k, v in losses.items()}
 
-    def _log(self, done: int, means: dict[str, float], rate: float) -> None:
+    def _log(self, done: int, means: dict[str, float], measured: dict[str, float]) -> None:
         line: dict[str, float] = {"step": done, **means, "lr": learning_rate(self.config, done - 1)}
         options = self.options
         if self.val is not None and (done % options.val_every < options.log_every or done == self.config.steps):
@@ -299,7 +371,7 @@ class _Loop:
             self.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=done)
         if self.main and self.metrics is not None:
             with self.metrics.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**line, "steps_per_second": round(rate, 2)}) + "\n")
+                file.write(json.dumps({**line, **measured}) + "\n")
 
     def _require_finite(self, values: Tensor, names: list[str], step: int, what: str = "loss") -> None:
         if bool(torch.isfinite(values).all()):
@@ -421,24 +493,3 @@ def _matmul(precision: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """A list that gets an entry on Ctrl-C or SIGTERM, so that the running step can finish; a second Ctrl-C is immediate."""
-    stop: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def note(number: int, frame: object) -> None:
-        if stop:
-            raise Interrupted("Stopped.", number)
-        stop.append(number)
-
-    old = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for s, handler in old.items():
-            signal.signal(s, handler)

@@ -41,12 +41,17 @@ def open_run(path: str | os.PathLike[str] | None, *, resume: bool) -> Iterator[R
         return
     check_run(path, resume=resume)
     folder = writable_folder(path)
-    if os.environ.get("RANK", "0") != "0":  # of several processes that train together, the first one locks
+    if not first_process():  # of several processes that train together, the first one locks
         yield RunFolder(folder)
         return
     with alone(folder):
         check_run(folder, resume=resume)  # again: the run before may just have ended
         yield RunFolder(folder)
+
+
+def first_process() -> bool:
+    """Whether this is the process that writes, of several that torchrun or accelerate has started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def check_run(
@@ -124,7 +129,7 @@ def losses(metrics: Path) -> list[str]:
         if len(full) > NUM_LINES
         else full
     )
-    names = [k for k in shown[-1] if k not in ("step", "lr", "steps_per_second")]
+    names = [k for k in shown[-1] if k not in ("step", "lr", "steps_per_second", "waiting")]
     lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     lines += [f"| {r['step']} | {' | '.join(f'{r[k]:.4g}' if k in r else '–' for k in names)} |" for r in shown]
     name = "val_likelihood" if "val_likelihood" in full[-1] else "val_diffusion"
