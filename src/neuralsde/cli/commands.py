@@ -20,6 +20,7 @@ COMMANDS = {
     "compare": "experiments.Compare",
     "plot": "experiments.Plot",
     "export": "export.Export",
+    "bench": "experiments.Bench",
     "data": "data.Data",
 }
 

@@ -68,6 +68,27 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class Bench:
+    """Time the library beside its rivals, all in one run; those that are not installed are named."""
+
+    name: Positional[Literal["sampling", "training"]]
+    """What is timed."""
+    output: Path | None = None
+    """Results file, with a picture beside it; default runs/bench_NAME.json."""
+    repeats: int = 7
+    """Interleaved turns of each method."""
+    cpu: bool = False
+    """Stay on the CPU though there is a GPU."""
+
+    def run(self) -> None:
+        from neuralsde.experiments.bench import bench, table
+
+        output = self.output or Path("runs") / f"bench_{self.name}.json"
+        print(table(bench(self.name, output, repeats=self.repeats, cpu=self.cpu)))
+        print(f"Results: {output}, {output.with_suffix('.png')}")
+
+
+@dataclass(frozen=True)
 class Plot:
     """Draw the paths of a finished run."""
 

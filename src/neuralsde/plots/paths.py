@@ -274,6 +274,29 @@ def score_fronts(methods: Mapping[str, Sequence[Point]], *, x_label: str, y_labe
     return figure
 
 
+@dataclass(frozen=True)
+class Contestant:
+    """A method in a race: milliseconds."""
+
+    name: str
+    median: float
+    fastest: float
+    slowest: float
+
+
+def speeds(panels: Mapping[str, Sequence[Contestant]]) -> Figure:
+    """Times on a logarithmic axis, the fastest on top; a panel per setting."""
+    figure, axes = _figure(1, len(panels), 4.6, 2.8, sharex="none", sharey="none")
+    for ax, (title, entries) in zip(axes[0], panels.items()):
+        order = sorted(entries, key=lambda e: -e.median)
+        colours = [BRANCH_COLOURS[0] if e.name.startswith("ours") else TRUTH for e in order]
+        errors = [[e.median - e.fastest for e in order], [e.slowest - e.median for e in order]]
+        ax.barh([e.name for e in order], [e.median for e in order], xerr=errors, color=colours, ecolor=INK)
+        ax.set(title=title, xlabel="ms", xscale="log")
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def scaling_law(parameters: Sequence[float], losses: Sequence[float]) -> Figure:
     """Losses over sizes, both on logarithmic axes, and the straight line through them."""
     law = fit_power_law(parameters, losses)

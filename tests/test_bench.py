@@ -1,0 +1,59 @@
+"""Races: turns are interleaved, ratios are those of one run, and who is not there is named."""
+
+import json
+
+import pytest
+
+from neuralsde.experiments import bench as benches
+from neuralsde.experiments.bench import Field, bench, race, table
+
+
+def test_turns_are_interleaved_and_ratios_are_to_ours(monkeypatch):
+    order, clock = [], [0.0]
+    monkeypatch.setattr(benches.time, "perf_counter", lambda: clock[0])
+
+    def way(name, seconds):
+        def turn():
+            order.append(name)
+            clock[0] += seconds
+
+        return turn
+
+    ways = {"ours": way("ours", 0.002), "rival": way("rival", 0.006), "away": None}
+    rows = race(Field({"paths": 3}, ways), 3)
+    assert order == ["ours"] * 2 + ["rival"] * 2 + ["ours", "rival"] * 3  # two turns before it counts
+    assert [row["method"] for row in rows] == ["ours", "rival", "away"]
+    assert rows[1]["ms"] == pytest.approx(6) and rows[1]["times_ours"] == pytest.approx(3)
+    assert rows[2] == {"paths": 3, "method": "away", "absent": "not installed"}
+    assert "3.0 × ours" in table(rows) and "not installed" in table(rows)
+
+
+def test_a_bench_leaves_rows_and_a_picture(monkeypatch, tmp_path):
+    def small(device, repeats):
+        return race(Field({"paths": 1}, {"ours": lambda: None, "rival": lambda: None}), repeats)
+
+    monkeypatch.setitem(benches.COMPARISONS, "sampling", small)
+    bench("sampling", tmp_path / "a.json", repeats=2, cpu=True)
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert found["command"] == "nsde bench sampling" and found["device"] == "cpu" and len(found["rows"]) == 2
+    assert (tmp_path / "a.png").stat().st_size > 1000
+    with pytest.raises(ValueError, match=r"There is no comparison 'other'. Comparisons: sampling, training"):
+        bench("other", tmp_path / "b.json")
+    with pytest.raises(ValueError, match=r"`repeats` must be at least 1. Got 0"):
+        bench("sampling", tmp_path / "b.json", repeats=0)
+
+
+def test_rivals_that_are_not_installed_are_absent(monkeypatch):
+    monkeypatch.setattr(benches, "_missing", lambda *modules: bool(modules))
+    monkeypatch.setattr(benches, "race", lambda field, repeats, wait: [field])
+    for field in [*benches.sampling("cpu", 1), *benches.training("cpu", 1)]:
+        there = {name for name, way in field.ways.items() if way is not None}
+        assert "ours" in there and not [name for name in there if name.startswith(("torchsde", "DDIM", "DDPM"))]
+
+
+def test_both_ways_to_train_step(monkeypatch):
+    fields = []
+    monkeypatch.setattr(benches, "race", lambda field, repeats, wait: fields.append(field) or [])
+    benches.training("cpu", 1)
+    for way in fields[0].ways.values():
+        assert way is not None and way() is None
