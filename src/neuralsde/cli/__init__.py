@@ -19,6 +19,7 @@ usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
   compare TASK        all methods and seeds of a task into one results file
   plot RUN            a figure of a finished run
   data NAME           demonstrations or videos, downloaded or from files of yours, checked and ready to use
+  studio              a page in the browser: draw paths, let a model learn them, and watch
 
   --version           print the version
 """

@@ -20,6 +20,7 @@ COMMANDS = {
     "compare": "experiments.Compare",
     "plot": "experiments.Plot",
     "data": "data.Data",
+    "studio": "studio.Studio",
 }
 
 

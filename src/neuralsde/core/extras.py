@@ -15,6 +15,9 @@ EXTRAS = {
     "h5py": ("h5py", "video"),
     "PIL": ("Pillow", "video"),
     "pymunk": ("pymunk", "video"),
+    "starlette": ("starlette", "studio"),
+    "uvicorn": ("uvicorn", "studio"),
+    "websockets": ("websockets", "studio"),
     "tensorboardX": ("tensorboardX", "trackers"),
     "wandb": ("wandb", "trackers"),
 }
