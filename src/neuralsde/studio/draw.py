@@ -1,7 +1,7 @@
 """The Draw tab: paths in the plane, a model that learns them, and what it then does.
 
-Everything that moves on the page was computed here: particles are paths of `model.sample`, arrows and heat map are `model.fields`, and
-the likelihood of a stroke is the model's own.
+Everything that moves on the page was computed here: particles are paths of `model.sample`, arrows and heat map are
+`model.fields`, and the likelihood of a stroke is the model's own.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Draw(Tab):
                 "losses": self.losses,
                 "progress": self.progress,
                 "model": self._model_state(),
-                **self._shown(),
+                **self._drawing_state(),
             }
 
     # The drawing
@@ -97,9 +97,10 @@ class Draw(Tab):
 
     @action
     def add(self, points: Any) -> dict[str, Any]:
-        """Add a stroke."""
+        """Add a stroke; the first replaces a ready figure."""
         check(len(self.drawing) < MOST_STROKES, f"A drawing may have {MOST_STROKES} strokes. Undo or clear some.")
-        return self._replace([*self.drawing, even(as_points(points, "points", fewest=2))], "")
+        own = [] if self.figure else self.drawing  # whoever draws has seen enough of a ready figure
+        return self._replace([*own, even(as_points(points, "points", fewest=2))], "")
 
     @action
     def undo(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ class Draw(Tab):
         with self.lock:
             if self.before:
                 self.drawing, self.figure = self.before.pop()
-            return self._shown()
+            return self._drawing_state()
 
     @action
     def clear(self) -> dict[str, Any]:
@@ -119,9 +120,9 @@ class Draw(Tab):
             if self.drawing or self.figure:
                 self.before = [*self.before[-UNDONE:], (self.drawing, self.figure)]
             self.drawing, self.figure = drawing, name
-            return self._shown()
+            return self._drawing_state()
 
-    def _shown(self) -> dict[str, Any]:
+    def _drawing_state(self) -> dict[str, Any]:
         """The drawing for the page."""
         points = np.concatenate(self.drawing) if self.drawing else np.zeros((0, 2))
         return {
@@ -136,15 +137,15 @@ class Draw(Tab):
     # Learning
 
     @action
-    def learn(self, steps: Steps = 500, budget: Budget | None = None, seed: Seed = 0) -> dict[str, Any]:
+    def learn(self, steps: Steps = 400, budget: Budget | None = None, seed: Seed = 0) -> dict[str, Any]:
         """Train a model on the drawing in a worker: `steps` of one model, or a search of `budget` seconds."""
         with self.lock:
             check(bool(self.drawing), "There is nothing to learn from yet. Draw a path, or choose a figure.")
             self.losses, self.progress = [], {"steps": steps, "step": 0, "budget": budget, "share": 0.0}
             self._pending = self.drawing
             seconds = None if budget is None else 3 * budget + 30
-            given = {"paths": self.drawing, "steps": steps, "seed": seed, "budget": budget}
-            job = self.start("neuralsde.studio.learning:learn", seconds=seconds, **given)
+            work = "neuralsde.studio.learning:learn"
+            job = self.start(work, seconds=seconds, paths=self.drawing, steps=steps, seed=seed, budget=budget)
             return {"state": job.state, "steps": steps, "budget": budget}
 
     def on_event(self, event: dict[str, Any]) -> None:
@@ -196,7 +197,7 @@ class Draw(Tab):
 
     # What the model does
 
-    def _known(self) -> tuple[NeuralSDE, Drawing]:
+    def _need_model(self) -> tuple[NeuralSDE, Drawing]:
         with self.lock:
             model, learned = self.model, self.learned
         check(model is not None, "There is no model yet. Press learn.")
@@ -221,7 +222,7 @@ class Draw(Tab):
         seed: Seed = 0,
     ) -> dict[str, Any]:
         """Paths of the model from a point, or from where the drawn paths begin, and where they end up."""
-        model, learned = self._known()
+        model, learned = self._need_model()
         how = self._sampler(model, substeps, diffusion, pull)
         firsts = np.stack([p[0] for p in learned])
         points = firsts if start is None else as_points([start], "start")
@@ -237,7 +238,9 @@ class Draw(Tab):
             paths = model.sample(histories, times, num_paths=each, sampler=how, rng=seed).flatten(0, 1).cpu().numpy()
         except ValueError as error:
             left = "A path left the drawing far behind. Use less noise, more pull, or finer steps."
-            raise ValueError(left if "outside the data" in str(error) or "finite" in str(error) else str(error)) from None
+            raise ValueError(
+                left if "outside the data" in str(error) or "finite" in str(error) else str(error)
+            ) from None
         branches = _branches(learned)
         labels = _branch_of(paths, branches)
         shares = [float((labels == k).mean()) for k in range(len(branches))] if len(branches) > 1 else []
@@ -247,7 +250,7 @@ class Draw(Tab):
             "labels": labels.astype(np.float32),
             "ends": branches.tolist() if shares else [],
             "shares": shares,
-            "passes": int(round(span / model.scale.step * how.substeps)),
+            "passes": round(span / model.scale.step * how.substeps),
         }
 
     def _histories(self, model: NeuralSDE, learned: Drawing, points: np.ndarray) -> Float[torch.Tensor, "B H 2"]:
@@ -271,7 +274,7 @@ class Draw(Tab):
     @action
     def fields(self, diffusion: Factor | None = None, pull: Factor | None = None) -> dict[str, Any]:
         """Drift and diffusion on a grid, and how far each of its points is from the drawing."""
-        model, learned = self._known()
+        model, learned = self._need_model()
         why = self._no_fields()
         check(not why, why)
         how = self._sampler(model, None, diffusion, pull)
@@ -293,7 +296,7 @@ class Draw(Tab):
     @action
     def likelihood(self, points: Any) -> dict[str, Any]:
         """How likely each step of a stroke is to the model, beside the steps of the drawn paths."""
-        model, learned = self._known()
+        model, learned = self._need_model()
         check(model.config.law.stochastic, "This model has no noise, and so no likelihood.")
         if self.reference is None:
             known = np.concatenate([_log_density(model, p)[0] for p in learned])
@@ -310,9 +313,16 @@ class Draw(Tab):
     # Keeping
 
     @action
-    def python(self, num_paths: Count = 200, start: Any = None, substeps: Substeps = 4, diffusion: Factor = 1.0, pull: Factor = 0.0) -> dict[str, Any]:
+    def python(
+        self,
+        num_paths: Count = 200,
+        start: Any = None,
+        substeps: Substeps = 4,
+        diffusion: Factor = 1.0,
+        pull: Factor = 0.0,
+    ) -> dict[str, Any]:
         """The same in Python: load what *save* gave, or learn it again."""
-        model, learned = self._known()
+        model, learned = self._need_model()
         how = self._sampler(model, substeps, diffusion, pull)
         point = learned[0][0].tolist() if start is None else as_points([start], "start")[0].tolist()
         if self.choice.get("budget"):
@@ -357,7 +367,7 @@ class Draw(Tab):
 
     def download(self, what: str) -> tuple[str, bytes]:
         check(what == "model", f"There is no file {what[:40]!r}.")
-        model, learned = self._known()
+        model, learned = self._need_model()
         folder = Path(tempfile.mkdtemp(dir=self.visit.folder))
         try:
             record = {"paths": [np.round(p, 5).tolist() for p in learned], "dt": DT, "choice": self.choice}
@@ -410,13 +420,17 @@ def _unpack(file: Path, folder: Path) -> None:
 
 def _plain_choice(choice: dict[str, Any]) -> dict[str, Any]:
     """What a saved file says of the choice, as text and numbers of a bounded size; how it was trained is not taken from it."""
-    text = {k: str(choice[k])[:500] for k in ("name", "why", "sampler") if k in choice}
+    text: dict[str, Any] = {k: str(choice[k])[:500] for k in ("name", "why", "sampler") if k in choice}
     steps = choice.get("steps")
     return {**text, "steps": steps if isinstance(steps, int) else 0, "settings": {}, "traits": [], "loaded": True}
 
 
 def _code(text: str) -> str:
-    return text.replace("MLPConfig", "nsde.MLPConfig").replace("Full()", "nsde.Full()").replace("Mixture(", "nsde.Mixture(")
+    return (
+        text.replace("MLPConfig", "nsde.MLPConfig")
+        .replace("Full()", "nsde.Full()")
+        .replace("Mixture(", "nsde.Mixture(")
+    )
 
 
 def _same(one: Drawing, other: Drawing) -> bool:

@@ -1,7 +1,8 @@
 """Ready figures for the Draw tab, and strokes made even: paths in the plane, in the square from -1 to 1.
 
-A hand moves unevenly. A stroke is therefore walked at one speed, `SPEED`, and looked at every `DT`: what a model learns is where the
-path goes, not how fast the hand was. The ready figures are made the same way; the noisy loop alone keeps its own rough steps.
+A hand moves unevenly. A stroke is therefore walked at one speed, `SPEED`, and looked at every `DT`: what a model learns is
+where the path goes, not how fast the hand was. The ready figures are made the same way; the noisy loop alone keeps its own
+rough steps.
 """
 
 from __future__ import annotations

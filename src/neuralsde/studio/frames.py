@@ -1,8 +1,8 @@
 """What travels over the socket: JSON, and binary frames where a message holds arrays.
 
-A binary frame is the length of its header (four bytes, little endian), the header (JSON, padded with blanks to a multiple of eight),
-and the arrays end to end, each padded likewise. The header is the message; its key `arrays` lists name, kind ("float32" or "uint8")
-and shape of each array in order. The page puts each back under its name as `{data, shape}`.
+A binary frame is the length of its header (four bytes, little endian), the header (JSON, padded with blanks to a multiple of
+eight), and the arrays end to end, each padded likewise. The header is the message; its key `arrays` lists name, kind ("float32"
+or "uint8") and shape of each array in order. The page puts each back under its name as `{data, shape}`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Who may speak to the studio: this machine alone, or whoever has the token; and no page but its own.
 
-Three checks stand before every request and every socket. The *host* that a browser names must be this machine's, so that a foreign
-name that points here is refused. The *origin* of a request must be the studio itself, so that no other page can use it through a
-visitor's browser. Where the studio listens to other machines, or a token was given, the *token* must come once in the address; a cookie
-holds it from then on.
+Three checks stand before every request and every socket. The *host* that a browser names must be this machine's, so that a
+foreign name that points here is refused. The *origin* of a request must be the studio itself, so that no other page can use it
+through a visitor's browser. Where the studio listens to other machines, or a token was given, the *token* must come once in the
+address; a cookie holds it from then on.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Guard:
             return
         headers = Headers(scope=scope)
         wrong = self._wrong(scope["type"], headers)
-        if not wrong and self.token is not None and not self._known(headers):
-            if self._given(scope):
+        if not wrong and self.token is not None and not self._has_cookie(headers):
+            if self._has_token(scope):
                 await self._remember(scope, receive, send)
                 return
             wrong = "This studio needs its token. Open the address that `nsde studio` printed."
@@ -72,17 +72,19 @@ class Guard:
             return "The studio answers to this machine's own name only, such as localhost."
         own = origin is not None and origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
         site = headers.get("sec-fetch-site", "same-origin")
-        foreign = (origin is not None and not own) or (kind == "websocket" and not own) or site not in ("same-origin", "none")
+        foreign = (
+            (origin is not None and not own) or (kind == "websocket" and not own) or site not in ("same-origin", "none")
+        )
         return "Another page may not use the studio." if foreign else ""
 
-    def _known(self, headers: Headers) -> bool:
+    def _has_cookie(self, headers: Headers) -> bool:
         try:
             held = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             return False
         return held is not None and self._same(held.value)
 
-    def _given(self, scope: Scope) -> bool:
+    def _has_token(self, scope: Scope) -> bool:
         query = parse_qs(scope.get("query_string", b"").decode("latin-1")[:1024])
         plain = scope["type"] == "http" and scope["path"] == "/"
         return plain and self._same(query.get("token", [""])[0])

@@ -1,7 +1,7 @@
 """Jobs of the studio: each in a process of its own, with a limit of time, to be cancelled at once.
 
-One worker stands ready at all times, with torch imported, so that a job starts when it is asked for. Jobs beyond the number that may
-run at one time wait in the order in which they came.
+One worker stands ready at all times, with torch imported, so that a job starts when it is asked for. Jobs beyond the number
+that may run at one time wait in the order in which they came.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from neuralsde.studio.limits import Limits
 from neuralsde.studio.worker import read, write
 
 log = logging.getLogger("neuralsde.studio")
-SPARE_AFTER = 6.0  # seconds after which the next worker is made ready, if the job has not ended before: it takes a core to begin
+SPARE_AFTER = (
+    6.0  # seconds after which the next worker is made ready, if the job has not ended before: it takes a core to begin
+)
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 
 
@@ -37,17 +40,17 @@ class Worker:
         """A record for the worker; one that has ended hears nothing."""
         stream = self.process.stdin
         assert stream is not None
-        with self._lock:
-            try:
-                write(stream, record)  # type: ignore[arg-type]
-            except (BrokenPipeError, OSError, ValueError):
-                pass
+        with self._lock, suppress(OSError, ValueError):
+            write(stream, record)  # type: ignore[arg-type]
 
     def receive(self) -> Any:
         """The next record of the worker; None when it has ended."""
         stream = self.process.stdout
         assert stream is not None
-        return read(stream)  # type: ignore[arg-type]
+        try:
+            return read(stream)  # type: ignore[arg-type]
+        except (OSError, ValueError):  # it was killed meanwhile
+            return None
 
     def end(self) -> None:
         """Kill it, whatever it does."""
@@ -55,10 +58,8 @@ class Worker:
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                try:
+                with suppress(OSError):
                     stream.close()
-                except OSError:
-                    pass
 
 
 @dataclass(eq=False)
@@ -84,7 +85,7 @@ class Job:
         return self.state in (DONE, FAILED, CANCELLED)
 
     def tell(self, **values: Any) -> None:
-        """Say something to the job: `desk.heard()` gives it there."""
+        """Say something to the job: `desk.messages()` gives it there."""
         if self.state == RUNNING and self.worker is not None:
             self.worker.send(values)
 
@@ -98,7 +99,7 @@ class Jobs:
         self._waiting: list[Job] = []
         self._running: list[Job] = []
         self._closed = False
-        self._spare: Worker | None = Worker()
+        self._spare: Worker | None = None
 
     def start(self, job: Job) -> Job:
         """Run the job, now or when there is room."""
@@ -135,10 +136,10 @@ class Jobs:
             self._end(job, FAILED, limit)
 
     @property
-    def num_processes(self) -> int:
-        """Worker processes that are alive, the one that waits included."""
+    def num_running(self) -> int:
+        """Jobs that are at work."""
         with self._lock:
-            return len(self._running) + (self._spare is not None)
+            return len(self._running)
 
     def _next(self) -> None:
         with self._lock:
@@ -160,7 +161,7 @@ class Jobs:
             kind, value = record
             if kind == "ready":
                 worker.send((job.work, str(job.folder), dict(job.given)))
-                threading.Timer(SPARE_AFTER, self._prepare).start()
+                threading.Timer(SPARE_AFTER, self.prepare).start()
             elif kind == "event":
                 if not job.over:
                     job.on_event(job, value)
@@ -171,7 +172,7 @@ class Jobs:
                 self._end(job, FAILED, value)
                 return
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Have the next worker ready."""
         with self._lock:
             if self._spare is None and not self._closed:
@@ -187,7 +188,7 @@ class Jobs:
                     jobs.remove(job)
         if job.worker is not None:
             job.worker.end()
-        self._prepare()
+        self.prepare()
         try:
             job.on_end(job)
         finally:

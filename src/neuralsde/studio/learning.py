@@ -1,7 +1,8 @@
 """What happens in the worker when *learn* is pressed: a model for drawn paths, with a word on what was chosen and why.
 
-*Quick* asks the diagnosis of `nsde.fit` which model it would try first, and trains that one for a fixed number of steps: an answer in
-seconds. *Search* is `nsde.fit(data, budget=…)` itself. While a quick model learns, paths are drawn from it as it is at that moment.
+*Quick* asks the diagnosis of `nsde.fit` which model it would try first, and trains that one for a fixed number of steps: an
+answer in seconds. *Search* is `nsde.fit(data, budget=…)` itself. While a quick model learns, paths are drawn from it as it is
+at that moment.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from neuralsde.training.config import RunOptions
 from neuralsde.training.fit import fit
 
 LAG = 3 * DT  # of smooth strokes, all of which have one speed
+NOISE = 0.04  # on the inputs: about as far as two strokes of one hand lie apart
 SMOOTH_SAMPLER = {"pull": 1.0, "substeps": 4}  # pull per lag
 NEAR, BACK = 0.05, 0.24  # distance at which paths meet, and how far before and after it they are compared
 SPARE = 3.0  # times as long as drawing them took pass between two sets of paths
@@ -79,10 +81,11 @@ def quick_candidate(data: Trajectories) -> tuple[Candidate, Any, Any]:
     """The model that is trained at once, how it is trained, and what was found in the data."""
     found = diagnose(data)
     paths = [data[k][0].numpy() for k in range(len(data))]
-    meets = crosses(paths)
+    smooth = "rough" not in found
+    meets = smooth and crosses(paths)
     fixed: dict[str, Any] = {"time_input": False, "history": 2 if meets else 1, "pad_history": meets}
-    if "smooth" in found or not found.traits:
-        fixed["lag"] = LAG
+    if smooth:
+        fixed |= {"lag": LAG, "noise": NOISE}
     steps = plan(found, fixed)
     words = "Paths cross: where one goes on depends on where it came from, so the model sees two states, not one."
     why = words if meets else f"One state tells where a path goes on; {steps.default.why.split(';')[0]}."
@@ -124,12 +127,14 @@ def crosses(paths: list[Float[np.ndarray, "T 2"]]) -> bool:
     if not inner:
         return False
     now = np.concatenate(inner)
-    before = np.concatenate([p[: -2 * back : 2][: len(q)] for p, q in zip((p for p in paths if len(p) > 2 * back), inner)])
+    before = np.concatenate(
+        [p[: -2 * back : 2][: len(q)] for p, q in zip((p for p in paths if len(p) > 2 * back), inner)]
+    )
     after = np.concatenate([p[2 * back :: 2][: len(q)] for p, q in zip((p for p in paths if len(p) > 2 * back), inner)])
     rows = np.linspace(0, len(now) - 1, min(len(now), 1_500)).astype(int)
     now, before, after = now[rows], before[rows], after[rows]
     apart = [np.linalg.norm(v[:, None] - v[None], axis=-1) for v in (now, before, after)]
-    far = 0.5 * BACK
+    far = 0.75 * BACK
     return bool(((apart[0] < NEAR) & (apart[1] > far) & (apart[2] > far)).any())
 
 

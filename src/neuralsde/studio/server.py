@@ -1,9 +1,9 @@
 """The server of the studio: its page, its socket, its files.
 
-The page is plain HTML, CSS and JavaScript in the folder `page`, and comes from nowhere else. It speaks to the server over one socket:
-a request is `{"id": 7, "tab": "draw", "do": "sample", "with": {…}}`, its answer `{"id": 7, …}` or `{"id": 7, "error": "…"}`, and what
-happens meanwhile comes as `{"tab": "draw", "event": "progress", …}`. Messages with arrays are binary (`frames`). Files go through
-`POST /upload/TAB` and `GET /download/TAB`, with the visitor's name in a header.
+The page is plain HTML, CSS and JavaScript in the folder `page`, and comes from nowhere else. It speaks to the server over one
+socket: a request is `{"id": 7, "tab": "draw", "do": "sample", "with": {…}}`, its answer `{"id": 7, …}` or `{"id": 7, "error":
+"…"}`, and what happens meanwhile comes as `{"tab": "draw", "event": "progress", …}`. Messages with arrays are binary
+(`frames`). Files go through `POST /upload/TAB` and `GET /download/TAB`, with the visitor's name in a header.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from neuralsde.core.records import RunError, check
-
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -31,6 +29,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from neuralsde.core.records import RunError, check
 from neuralsde.studio.frames import decode
 from neuralsde.studio.guard import LOOPBACK, Guard
 from neuralsde.studio.jobs import Jobs
@@ -124,6 +123,7 @@ class Studio:
                 await asyncio.sleep(1.0)
                 await run_in_threadpool(self.visits.tidy)
 
+        self.jobs.prepare()
         threading.Thread(target=_import_tabs, daemon=True).start()
         task = asyncio.create_task(tidy())
         self._calls = asyncio.Semaphore(self.limits.calls)
@@ -160,7 +160,9 @@ class Studio:
         hello = await asyncio.wait_for(page.receive_text(), HELLO_SECONDS)
         try:
             visit = self.visits.enter(decode(hello).get("visitor"))
-            check(len(visit.lines) < self.limits.sockets_of_visitor, "This visit is open in too many windows. Close one.")
+            check(
+                len(visit.lines) < self.limits.sockets_of_visitor, "This visit is open in too many windows. Close one."
+            )
         except ValueError as error:
             await page.close(FULL, str(error)[:120])
             return
@@ -187,14 +189,14 @@ class Studio:
             message = await page.receive()
             if message["type"] == "websocket.disconnect":
                 return
+            number: Any = None
             try:
                 request = decode(message.get("text") or "")
-                number = request.get("id")
-                check(isinstance(number, int) and 0 <= number < 2**53, "A request needs an `id`, a whole number.")
+                number = request.get("id") if type(request.get("id")) is int else None
+                check(number is not None and 0 <= number < 2**53, "A request needs an `id`, a whole number.")
                 check(len(under_way) < self.limits.requests, "Too many requests at once. Wait for an answer first.")
             except ValueError as error:
-                number = locals().get("request", {}).get("id")
-                line.put({"id": number if isinstance(number, int) else None, "error": str(error)})
+                line.put({"id": number, "error": str(error)})
                 continue
             task = asyncio.create_task(self._answer(visit, line, number, request))
             under_way.add(task)
@@ -203,8 +205,8 @@ class Studio:
     async def _answer(self, visit: Visit, line: Line, number: int, request: dict[str, Any]) -> None:
         def call() -> dict[str, Any]:
             tab, name, given = request.get("tab"), request.get("do"), request.get("with", {})
-            right = isinstance(tab, str) and isinstance(name, str) and isinstance(given, dict)
-            check(right, "A request needs `tab` and `do`, which are text, and `with`, an object.")
+            if not (isinstance(tab, str) and isinstance(name, str) and isinstance(given, dict)):
+                raise ValueError("A request needs `tab` and `do`, which are text, and `with`, an object.")
             if name == "state":
                 return visit.tab(tab).state()
             return visit.tab(tab).call(name, given) or {}
@@ -265,5 +267,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.bind(address)
         listening.listen(128)
     except OSError as error:
-        raise ValueError(f"The studio cannot listen on {host}, port {port}: {error.strerror}. Give another `port`.") from None
+        raise ValueError(
+            f"The studio cannot listen on {host}, port {port}: {error.strerror}. Give another `port`."
+        ) from None
     return listening

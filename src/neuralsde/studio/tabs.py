@@ -1,8 +1,8 @@
 """A tab of the studio: one class on the server, one module of the page, known by one name.
 
-A tab is made for each visitor when the page first asks for it. Its *actions* are what the page may call: methods marked `@action`,
-whose annotations are their door. An action runs in a thread; it returns a dictionary of numbers, text and, at the top level, numpy
-arrays, or nothing. A `ValueError` goes to the page as a sentence.
+A tab is made for each visitor when the page first asks for it. Its *actions* are what the page may call: methods marked
+`@action`, whose annotations are their door. An action runs in a thread; it returns a dictionary of numbers, text and, at the
+top level, numpy arrays, or nothing. A `ValueError` goes to the page as a sentence.
 """
 
 from __future__ import annotations

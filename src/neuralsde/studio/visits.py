@@ -1,7 +1,7 @@
 """Visitors: who they are, what they have, and how they are forgotten.
 
-A visitor is a random name that the studio gives to a page and that the page keeps for as long as its browser tab is open. Whoever
-knows the name finds the models and jobs that belong to it; nobody else does. Two browser tabs are two visitors.
+A visitor is a random name that the studio gives to a page and that the page keeps for as long as its browser tab is open.
+Whoever knows the name finds the models and jobs that belong to it; nobody else does. Two browser tabs are two visitors.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,8 @@ class Line:
     def put(self, message: Mapping[str, Any], *, droppable: bool = False) -> None:
         """A message for the page, from any thread."""
         frame = encode(message)
-        try:
+        with suppress(RuntimeError):  # the studio is closing
             self._loop.call_soon_threadsafe(self._add, frame, droppable)
-        except RuntimeError:  # the studio is closing
-            pass
 
     def _add(self, frame: str | bytes, droppable: bool) -> None:
         if len(self._frames) >= self._most:
@@ -174,7 +173,9 @@ class Visits:
         away = sorted((v for v in self._known.values() if not v.lines), key=lambda v: v.last_seen)
         while len(self._known) >= self.limits.visitors and away:
             self._forget(away.pop(0))
-        check(len(self._known) < self.limits.visitors, "The studio is full. Close another page of it, or come back later.")
+        check(
+            len(self._known) < self.limits.visitors, "The studio is full. Close another page of it, or come back later."
+        )
 
     def _forget(self, visit: Visit) -> None:
         self._known.pop(visit.name, None)

@@ -1,8 +1,8 @@
 """A worker process of the studio: it waits for one job, does it, and ends. To cancel a job is to kill its process.
 
 Parent and worker speak through the worker's standard input and output, one pickled record after the other, both written by the
-studio itself; nothing that comes from a page is unpickled. The worker imports torch and takes a
-training step before its job comes, so that a job starts at once.
+studio itself; nothing that comes from a page is unpickled. The worker imports torch and takes a training step before its job
+comes, so that a job starts at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Desk:
         """Send an event to the page: numbers, text, and numpy arrays at the top level."""
         self._send(("event", {"event": event, **values}))
 
-    def heard(self, wait: float = 0.0) -> list[dict[str, Any]]:
+    def messages(self, wait: float = 0.0) -> list[dict[str, Any]]:
         """What `Job.tell` sent since the last call; `wait` seconds for the first."""
         found: list[dict[str, Any]] = []
         try:

@@ -5,7 +5,7 @@ import { Stage } from "../stage.js";
 
 export const title = "Draw";
 
-const QUICK = 500; // steps of a quick training
+const QUICK = 400; // steps of a quick training
 const SPEED = 0.55; // of the particles: units of the model's time per second
 const TAIL = 5; // positions behind a particle
 const FAR = 0.45; // distance from the drawing at which fields have faded away
@@ -30,7 +30,7 @@ export function mount(root, studio) {
 class Draw {
   constructor(studio) {
     Object.assign(this, {
-      studio, drawing: [], stroke: null, model: null, fields: null, particles: null, learning: null, score: null,
+      studio, drawing: [], stroke: null, kept: null, model: null, fields: null, particles: null, learning: null, score: null,
       losses: [], start: null, same: false, dt: 0.02, born: performance.now(), job: null, first: true,
     });
     this.stage = new Stage({
@@ -58,7 +58,7 @@ class Draw {
     this.learnButton = make("button", { type: "button", class: "primary", id: "learn", onclick: () => this.learn(), title: "Learn (L)" }, "Learn");
     this.cancelButton = make("button", { type: "button", class: "quiet", id: "cancel", hidden: true, onclick: () => this.cancel(), title: "Cancel (Esc)" }, "Cancel");
     this.effort = make("select", { "aria-label": "Effort", id: "effort" },
-      make("option", { value: "" }, "Quick: one model, seconds"),
+      make("option", { value: "" }, "Quick: one model"),
       make("option", { value: "30" }, "Search: 30 seconds"),
       make("option", { value: "120" }, "Search: 2 minutes"));
     this.bar = make("progress", { max: 1, value: 0, "aria-label": "Progress" });
@@ -191,6 +191,7 @@ class Draw {
     this.why.textContent = model.fields;
     this.arrows.node.hidden = this.heat.node.hidden = Boolean(model.fields);
     this.start = null;
+    this.stage.redraw();
     this.explain(model);
     this.describe();
     this.resample();
@@ -217,7 +218,7 @@ class Draw {
     this.choice.replaceChildren(
       make("p", {}, make("b", {}, choice.name ?? "model"), ` · ${model.parameters.toLocaleString("en")} parameters · drawn ${choice.sampler ?? ""}`),
       make("p", {}, choice.why ?? ""), make("p", { class: "words" }, how),
-      ...(choice.notes ?? []).map((note) => make("p", { class: "note" }, note)),
+      choice.notes?.length ? make("details", {}, make("summary", {}, "To note"), choice.notes.map((note) => make("p", { class: "note" }, note))) : "",
       traits.length ? make("details", {}, make("summary", {}, "What it found in your paths"), make("ul", {}, traits)) : "",
       settings.length ? make("details", {}, make("summary", {}, "Settings"), make("ul", { class: "settings" }, settings)) : "");
   }
@@ -390,10 +391,18 @@ class Draw {
       const still = Math.hypot(event.clientX - this.down[0], event.clientY - this.down[1]) < 5 && stroke.length < 4;
       if (this.modes.value === "start" || still) this.startAt(stroke[0]);
       else if (this.modes.value === "score") this.askScore(stroke);
-      else this.change("add", { points: stroke });
+      else this.addStroke(stroke);
     };
     front.addEventListener("pointerup", up);
     front.addEventListener("pointercancel", up);
+  }
+
+  async addStroke(points) {
+    const ready = [...this.figures.children].some((chip) => chip.getAttribute("aria-pressed") === "true");
+    this.kept = points; // shown until the studio has it
+    const done = await this.change("add", { points });
+    this.kept = null;
+    if (done && ready) this.studio.toast("Your own drawing. Undo brings the figure back.");
   }
 
   startAt(point) {
@@ -494,7 +503,8 @@ class Draw {
     if (!this.particles || this.running) this.drawWalkers(c, colours, now);
     if (this.start && this.model && !this.running) ring(c, this.stage.x(this.start[0]), this.stage.y(this.start[1]), colours.accent);
     if (this.score) this.drawScore(c, colours);
-    else if (this.stroke && this.stroke.length > 1) line(c, this.stage, this.stroke, colours.accent, 3);
+    else if (this.kept) line(c, this.stage, this.kept, colours.accent, 3);
+    if (!this.score && this.stroke && this.stroke.length > 1) line(c, this.stage, this.stroke, colours.accent, 3);
   }
 
   /** Before there is a model: a dot walks along each stroke, so that its direction is seen. */
