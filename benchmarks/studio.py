@@ -33,7 +33,7 @@ def measure(page: Page, address: str) -> dict[str, Any]:
     page.goto(f"{address}?steps={STEPS}")
     page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length", timeout=SLOW)
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-    page.wait_for_function(f"() => window.nsdeStudio && {VIEW}?.losses.length", timeout=SLOW)
+    page.wait_for_function("() => window.nsdeStudio?.tabs.get('draw')?.view?.losses.length", timeout=SLOW)
     learns = time.perf_counter() - began
     page.wait_for_selector("#odds .odd", timeout=SLOW)
     learned = time.perf_counter() - began
