@@ -98,7 +98,7 @@ class Draw {
         show: (v) => (this.model ? (this.model.step / v).toFixed(3) : `1/${v}`), onchange: again,
       }),
       diffusion: slider({
-        label: "Share of noise", name: "diffusion", words: "At 0 every path is the same; at 1 branches come as often as you drew them.",
+        label: "Share of noise", name: "diffusion", words: "At 0 every path is the same; at 1 the noise is as it was learned.",
         min: 0, max: 3, step: 0.05, value: 1, show: (v) => `${Math.round(v * 100)} %`, onchange: both,
       }),
       pull: slider({
