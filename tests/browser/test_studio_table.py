@@ -106,7 +106,9 @@ def test_a_bad_table_is_explained_where_it_happens(visit, picture, tmp_path):
 
     # Dates that may be two: the message, and the field that mends it
     twofold = tmp_path / "twofold.csv"
-    twofold.write_text("when,level\n" + "\n".join(f"{1 + k % 9:02d}/{1 + k // 9:02d}/2024,{k * k % 17}" for k in range(81)))
+    twofold.write_text(
+        "when,level\n" + "\n".join(f"{1 + k % 9:02d}/{1 + k // 9:02d}/2024,{k * k % 17}" for k in range(81))
+    )
     page.set_input_files("#table-file", twofold)
     expect(page.locator("#panel-table .complaint:visible")).to_contain_text("must hold times", timeout=SLOW)
     expect(page.locator("#forecast")).to_be_disabled()
@@ -129,7 +131,7 @@ def test_a_bad_table_is_explained_where_it_happens(visit, picture, tmp_path):
 
 def test_cancel_and_choice_of_columns(visit, studio):
     page = open_tab(visit)
-    page.click("text=Weather, three columns")
+    page.click("text=Weather, daily")
     expect(page.locator("#table-status")).to_contain_text("weather.csv", timeout=SLOW)
     assert view(page, "v.fans.panels.length") == 3
     page.click("text=How it is read")

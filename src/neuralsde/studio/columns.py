@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from neuralsde.data.columns import parse_stamps, unread
 from neuralsde.data.tables.cells import Cells, as_numbers, is_missing
 from neuralsde.data.tables.time_axis import SECONDS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LOOKED_AT = 2_000  # rows from which a column is judged
 MOSTLY = 0.9  # share of its cells that must be of a kind
@@ -73,6 +75,8 @@ def _guess_time(cells: Cells) -> tuple[str | None, str | None]:
 
 def _guess_id(cells: Cells, time: str | None, stamps: np.ndarray | None) -> str | None:
     """The column under which no time comes twice."""
+    import pandas as pd
+
     if time is None or stamps is None or not pd.Series(stamps).duplicated().any():
         return None
     named = sorted((n for n in cells.columns if n != time), key=lambda name: name.lower() not in NAMES)

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from neuralsde.core.records import check
 
-EXAMPLES: dict[str, tuple[str, Callable[[np.random.Generator], pd.DataFrame]]] = {}
-"""Name to words for the page, and what makes the table."""
-
-
-def _example(
-    name: str, words: str
-) -> Callable[[Callable[[np.random.Generator], pd.DataFrame]], Callable[[np.random.Generator], pd.DataFrame]]:
-    def keep(make: Callable[[np.random.Generator], pd.DataFrame]) -> Callable[[np.random.Generator], pd.DataFrame]:
-        EXAMPLES[name] = (words, make)
-        return make
-
-    return keep
+Columns = dict[str, np.ndarray]
 
 
 def _around_zero(rng: np.random.Generator, num: int, stays: float) -> np.ndarray:
@@ -32,56 +21,74 @@ def _around_zero(rng: np.random.Generator, num: int, stays: float) -> np.ndarray
     return found
 
 
-@_example("electricity", "Electricity, hourly")
-def _electricity(rng: np.random.Generator) -> pd.DataFrame:
+def _dates(first: str, num: int, unit: str) -> np.ndarray:
+    return np.datetime64(first, unit) + np.arange(num)
+
+
+def _electricity(rng: np.random.Generator) -> Columns:
     hours = np.arange(24 * 7 * 4)
     workday = (hours // 24) % 7 < 5
     load = 52 + 11 * np.sin(2 * np.pi * (hours - 8) / 24) + 3 * np.sin(4 * np.pi * hours / 24) + 7 * workday
-    dates = pd.date_range("2025-03-03", periods=len(hours), freq="h")
-    return pd.DataFrame({"time": dates, "load_MW": np.round(load + 2.5 * _around_zero(rng, len(hours), 0.9), 2)})
+    noise = 2.5 * _around_zero(rng, len(hours), 0.9)
+    stamps = _dates("2025-03-03T00", len(hours), "h").astype("M8[m]")
+    return {"time": stamps, "load_MW": np.round(load + noise, 2)}
 
 
-@_example("shops", "Sales of four shops, daily")
-def _shops(rng: np.random.Generator) -> pd.DataFrame:
+def _shops(rng: np.random.Generator) -> Columns:
     days = np.arange(280)
-    dates = pd.date_range("2024-09-02", periods=len(days), freq="D")
     week = np.array([0.9, 0.85, 0.9, 1.0, 1.25, 1.5, 0.6])[days % 7]
-    parts = []
-    for name, size, growth in (("Bergen", 120, 0.3), ("Lyon", 340, 0.0), ("Porto", 60, 0.8), ("Turin", 210, -0.3)):
+    shops = (("Bergen", 120, 0.3), ("Lyon", 340, 0.0), ("Porto", 60, 0.8), ("Turin", 210, -0.3))
+    sales = []
+    for _, size, growth in shops:
         level = size * (1 + growth * days / len(days)) * np.exp(0.12 * _around_zero(rng, len(days), 0.8))
-        sales = np.maximum(0, np.round(level * week * np.exp(0.06 * rng.normal(size=len(days)))))
-        parts.append(pd.DataFrame({"date": dates, "shop": name, "sales": sales.astype(int)}))
-    return pd.concat(parts)
+        sales.append(np.round(level * week * np.exp(0.06 * rng.normal(size=len(days)))).astype(int))
+    return {
+        "date": np.tile(_dates("2024-09-02", len(days), "D"), len(shops)),
+        "shop": np.repeat([name for name, _, _ in shops], len(days)),
+        "sales": np.concatenate(sales),
+    }
 
 
-@_example("weather", "Weather, three columns")
-def _weather(rng: np.random.Generator) -> pd.DataFrame:
+def _weather(rng: np.random.Generator) -> Columns:
     days = np.arange(3 * 365)
     front = _around_zero(rng, len(days), 0.85)
     warmth = 10 - 9 * np.cos(2 * np.pi * (days - 20) / 365.25) + 3 * _around_zero(rng, len(days), 0.75) - 1.2 * front
-    values = {
+    wind = np.round(3.5 * np.exp(0.35 * front + 0.3 * _around_zero(rng, len(days), 0.4)), 1)
+    wind[rng.random(len(days)) < 0.02] = np.nan
+    return {
+        "date": _dates("2022-01-01", len(days), "D"),
         "temperature": np.round(warmth, 1),
         "pressure": np.round(1014 - 7 * front + rng.normal(size=len(days)), 1),
-        "wind": np.round(3.5 * np.exp(0.35 * front + 0.3 * _around_zero(rng, len(days), 0.4)), 1),
+        "wind": wind,
     }
-    values["wind"][rng.random(len(days)) < 0.02] = np.nan
-    return pd.DataFrame({"date": pd.date_range("2022-01-01", periods=len(days), freq="D"), **values})
 
 
-@_example("sensor", "A sensor at uneven times")
-def _sensor(rng: np.random.Generator) -> pd.DataFrame:
+def _sensor(rng: np.random.Generator) -> Columns:
     gaps = rng.exponential(40.0, size=500) + 5.0  # minutes
-    level = [0.0]
-    for gap in gaps[1:]:
-        stays = np.exp(-gap / 240)
-        level.append(stays * level[-1] + rng.normal() * np.sqrt(1 - stays**2))
-    stamps = pd.Timestamp("2025-05-01") + pd.to_timedelta(np.round(gaps.cumsum() * 60), unit="s")
-    return pd.DataFrame({"measured_at": stamps, "level_cm": np.round(84 + 6 * np.array(level), 2)})
+    level = np.zeros(len(gaps))
+    for k in range(1, len(gaps)):
+        stays = np.exp(-gaps[k] / 240)
+        level[k] = stays * level[k - 1] + rng.normal() * np.sqrt(1 - stays**2)
+    stamps = np.datetime64("2025-05-01", "s") + np.round(60 * gaps.cumsum()).astype(int)
+    return {"measured_at": stamps, "level_cm": np.round(84 + 6 * level, 2)}
+
+
+EXAMPLES: dict[str, tuple[str, Callable[[np.random.Generator], Columns]]] = {
+    "electricity": ("Electricity, hourly", _electricity),
+    "weather": ("Weather, daily", _weather),
+    "shops": ("Four shops, daily", _shops),
+    "sensor": ("Uneven times", _sensor),
+}
+"""Name to words for the page, and what makes the table."""
 
 
 def write_example(name: str, folder: Path) -> Path:
     """The table of this name as a CSV in `folder`."""
     check(name in EXAMPLES, f"There is no example {name[:40]!r}. Examples: {', '.join(EXAMPLES)}.")
+    columns = EXAMPLES[name][1](np.random.default_rng(0))
     file = folder / f"{name}.csv"
-    EXAMPLES[name][1](np.random.default_rng(0)).to_csv(file, index=False)
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(columns)
+        writer.writerows(["" if cell == "nan" else cell for cell in map(str, row)] for row in zip(*columns.values()))
     return file

@@ -171,8 +171,17 @@ def panels_of(table: Table, made: Forecasts, tests: tuple[Table, Forecasts] | No
                 if own is not None:
                     own["tests"].append(_fan(held_out, judged, b, k))
     for panel in found.values():
-        panel["tests"] = panel["tests"][-TESTS:]
+        panel["tests"] = _apart(panel["tests"])
     return list(found.values())
+
+
+def _apart(fans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last of some fans, as many as do not lie over each other."""
+    kept: list[dict[str, Any]] = []
+    for fan in reversed([f for f in fans if f["t"]]):
+        if not kept or fan["t"][-1] <= kept[-1]["origin"][0]:
+            kept.append(fan)
+    return kept[:TESTS][::-1]
 
 
 def pasts_of(table: Table) -> list[list[dict[str, Any]]]:

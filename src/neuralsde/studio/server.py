@@ -236,7 +236,7 @@ class Studio:
                     file.write(part)
             name = Path(request.query_params.get("name", "")).name[:100]
             made, error = await self._compute(lambda: visit.tab(request.path_params["tab"]).upload(name, place))
-            return JSONResponse({"error": error} if error else made, 400 if error else 200)
+            return JSONResponse({"error": error} if error else made)  # a sentence for the page, not a fault of its own
         except ClientDisconnect:
             return Response(status_code=400)
         finally:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TABS = {
     "draw": "neuralsde.studio.draw:Draw",
     "table": "neuralsde.studio.table:YourTable",
+    "video": "neuralsde.studio.video:Video",
 }
 """Every tab, in the order of the page: its class here, its module in page/tabs/NAME.js."""
 

@@ -103,7 +103,7 @@ export class Fans {
   draw() {
     cancelAnimationFrame(this.asked);
     this.asked = requestAnimationFrame(() => {
-      for (const cell of this.cells) this.drawCell(cell);
+      for (let again = 0; again < 2; again++) for (const cell of this.cells) this.drawCell(cell); // then all leave the same room
       if (performance.now() - this.born < UNFOLD + 50) this.draw();
     });
   }
@@ -143,7 +143,8 @@ export class Fans {
     c.font = "12px system-ui, sans-serif";
     const fans = this.fansOf(cell.panel), range = this.range(cell.panel, fans);
     const rows = ticks(range.low, range.high, Math.max(2, height / 48));
-    const left = Math.max(...rows.values.map((v) => c.measureText(rows.show(v)).width)) + 12, bottom = height - 34, right = width - 12, top = 8;
+    cell.labels = Math.max(...rows.values.map((v) => c.measureText(rows.show(v)).width)) + 12;
+    const left = Math.max(...this.cells.map((each) => each.labels ?? 0)), bottom = height - 34, right = width - 12, top = 8;
     const x = (t) => left + ((t - range.first) / (range.last - range.first || 1)) * (right - left);
     const y = (v) => bottom - ((v - range.low) / (range.high - range.low)) * (bottom - top);
     Object.assign(cell, { x, y, fans, left, right });

@@ -37,20 +37,21 @@ class YourTable {
     this.back = make("button", { type: "button", class: "quiet", onclick: () => this.page(-1) }, "← Before");
     this.next = make("button", { type: "button", class: "quiet", onclick: () => this.page(1) }, "More →");
     this.pages = make("div", { class: "buttons pages", hidden: true }, this.back, this.where = make("span", { class: "words" }), this.next);
-    this.sheet = make("div", { class: "sheet" }, this.fans.node);
+    this.blank = make("div", { class: "blank", hidden: true });
+    this.sheet = make("div", { class: "sheet" }, this.fans.node, this.blank);
     this.complaint = complaint();
     this.readComplaint = complaint();
     this.fitComplaint = complaint();
     this.keepComplaint = complaint();
     const tools = make("div", { class: "tools" }, this.modes.node, this.hint);
-    this.node = make("div", { class: "work" }, make("div", { class: "board" }, tools, this.legend, this.sheet, this.pages), make("aside", { class: "side" }, this.sideCards()));
+    this.node = make("div", { class: "work" }, make("div", { class: "board" }, tools, this.legend, this.sheet, this.pages), this.side = make("aside", { class: "side" }, this.sideCards()));
     this.modes.node.hidden = true;
   }
 
   sideCards() {
     this.file = make("input", { type: "file", accept: ".csv,.tsv,.txt", hidden: true, id: "table-file", onchange: () => this.send(this.file.files[0]) });
     this.drop = make("button", { type: "button", class: "drop", id: "choose", onclick: () => this.file.click() }, make("b", {}, "Drop a CSV here"), make("span", {}, "or choose one of your files"));
-    this.examples = make("div", { class: "chips", role: "group", "aria-label": "Example tables" });
+    this.examples = make("div", { class: "chips small", role: "group", "aria-label": "Example tables" });
     this.status = make("p", { class: "status", id: "table-status", role: "status" });
     this.diagnosis = make("div", { class: "choice", id: "diagnosis" });
     this.buildReading();
@@ -85,7 +86,7 @@ class YourTable {
     const again = () => this.read();
     this.time = make("select", { id: "time", onchange: again });
     this.series = make("select", { id: "series", onchange: again });
-    this.features = make("div", { class: "chips", role: "group", "aria-label": "Columns to forecast" });
+    this.features = make("div", { class: "chips small", role: "group", "aria-label": "Columns to forecast" });
     this.format = make("input", { type: "text", id: "date-format", placeholder: "ISO, or e.g. %d/%m/%Y", onchange: again });
     this.missing = make("input", { type: "text", id: "na-values", placeholder: "e.g. -999", onchange: again });
     this.preview = make("div", { class: "preview", tabIndex: 0, role: "region", "aria-label": "First rows of the file" });
@@ -130,7 +131,11 @@ class YourTable {
     if (message.event === "progress") this.showProgress(message);
     if (message.event !== "end") return;
     this.setRunning(false);
-    if (message.state === "done") { this.take(message, { unfold: true }); this.fitStatus.textContent = ""; }
+    if (message.state === "done") {
+      this.take(message, { unfold: true });
+      this.fitStatus.textContent = "";
+      this.side.scrollTo({ top: this.fitCard.offsetTop - this.side.offsetTop, behavior: "smooth" }); // on a phone the page scrolls, not the side
+    }
     if (message.state === "failed") { this.fitComplaint.say(message.error); this.fitStatus.textContent = "It did not work out."; }
     if (message.state === "cancelled") this.fitStatus.textContent = "Cancelled.";
   }
@@ -146,6 +151,7 @@ class YourTable {
     for (const chip of this.examples.children) chip.setAttribute("aria-pressed", String(chip.dataset.example === shown.table?.example));
     if (shown.table) this.describe(shown.table);
     if (shown.report) { this.explain(shown.report); this.score(shown.report); }
+    this.showBlank(shown.table);
     this.fans.set(shown, { unfold });
     this.setMode(shown.report ? this.modes.value : "ahead");
     this.pages.hidden = shown.num_panels <= shown.panels.length;
@@ -186,8 +192,15 @@ class YourTable {
     this.features.replaceChildren(...free.map((name) => make("button", {
       type: "button", class: "chip", "data-column": name, "aria-pressed": String(table.columns.includes(name)), onclick: () => this.choose(name),
     }, name)));
-    this.preview.replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, table.names.map((n) => make("th", {}, n)))),
-      make("tbody", {}, table.rows.map((row) => make("tr", {}, row.map((cell) => make("td", {}, cell)))))));
+    this.preview.replaceChildren(firstRows(table));
+  }
+
+  /** What stands in place of the chart where there is nothing to draw. */
+  showBlank(table) {
+    this.fans.node.hidden = !table || Boolean(table.error);
+    this.blank.hidden = !this.fans.node.hidden;
+    if (!table) this.blank.replaceChildren(make("p", {}, HINTS.none));
+    else if (table.error) this.blank.replaceChildren(make("p", {}, "These are the first rows of your file. Say at the side how to read them."), make("div", { class: "preview" }, firstRows(table)));
   }
 
   explain(report) {
@@ -320,5 +333,7 @@ class YourTable {
   }
 }
 
+const firstRows = (table) => make("table", {}, make("thead", {}, make("tr", {}, table.names.map((n) => make("th", {}, n)))),
+  make("tbody", {}, table.rows.map((row) => make("tr", {}, row.map((cell) => make("td", {}, cell))))));
 const count = (v) => v.toLocaleString("en");
 const say = (v) => (v === null ? "–" : Number(v.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 }));
