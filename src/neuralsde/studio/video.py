@@ -1,4 +1,4 @@
-"""The Video tab: a clip of the visitor's or a scene made on the spot, and futures of it by the model that comes with the library."""
+"""The Video tab: a clip of the visitor's or a scene made on the spot, and futures of it by the shipped model."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ const HINTS = {
   none: "Drop a CSV file anywhere here: one row per observation, with a column of dates.",
   past: "This is what was read. Press forecast.",
   ahead: "The fan holds 50, 80 and 95 % of the futures that the model draws.",
-  tests: "Fans made from the past alone, by a model that had not seen what came. The black line is what came.",
+  tests: "Fans made from the past alone, by a model that had not seen the rest. The observed line is what came.",
   no_tests: "There is no backtest: the series are too short to hold something back.",
 };
 
