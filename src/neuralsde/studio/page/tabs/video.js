@@ -20,7 +20,7 @@ class Video {
 
   build() {
     this.playButton = make("button", { type: "button", class: "quiet", id: "play", title: "Play or stop (space)", onclick: () => this.play(!this.playing) }, "Stop");
-    this.scrub = make("input", { type: "range", id: "scrub", min: 0, max: 1, step: 0.001, value: 0, "aria-label": "Time", oninput: () => { this.play(false); this.clock = Number(this.scrub.value); this.draw(); } });
+    this.scrub = make("input", { type: "range", id: "scrub", min: 0, max: 1, step: "any", value: 0, "aria-label": "Time", oninput: () => { this.play(false); this.clock = Number(this.scrub.value); this.draw(); } });
     this.time = make("output", { class: "when" });
     this.films = make("div", { class: "films" });
     this.hint = make("p", { class: "hint" }, "Four frames are given to the model. From there on every future is its own.");
