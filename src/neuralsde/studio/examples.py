@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -21,7 +22,7 @@ def _around_zero(rng: np.random.Generator, num: int, stays: float) -> np.ndarray
     return found
 
 
-def _dates(first: str, num: int, unit: str) -> np.ndarray:
+def _dates(first: str, num: int, unit: Literal["h", "D"]) -> np.ndarray:
     return np.datetime64(first, unit) + np.arange(num)
 
 

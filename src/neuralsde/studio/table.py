@@ -262,10 +262,6 @@ class YourTable(Tab):
 
     def download(self, what: str) -> tuple[str, bytes]:
         with self.lock:
-            if what == "table":
-                check(self.file is not None, "There is no table yet.")
-                assert self.file is not None
-                return f"table{self.file.suffix}", self.file.read_bytes()
             check(what == "forecast", f"There is no file {what[:40]!r}.")
             check(bool(self.csv), "There is no forecast yet. Press forecast.")
             return "forecast.csv", self.csv
