@@ -16,9 +16,10 @@ from neuralsde.forecast.series import fit_series
 from neuralsde.forecast.tables import TableForecast
 from neuralsde.studio.columns import guess_reading
 from neuralsde.studio.examples import EXAMPLES, write_example
-from neuralsde.studio.forecasting import LEVELS, TESTS, _apart, clock_of, forecast_csv, panels_of
+from neuralsde.studio.forecasting import LEVELS, TESTS, _apart, clock_of, forecast, forecast_csv, panels_of
 from neuralsde.studio.table import MOST_BYTES, YourTable
 from neuralsde.studio.video import Video
+from neuralsde.studio.worker import Desk, read
 
 
 @pytest.fixture
@@ -174,6 +175,27 @@ def test_the_file_of_forecasts_is_that_of_the_library(fitted, tmp_path):
     assert forecast_csv(made) == (tmp_path / "forecast.csv").read_bytes()
     rows = list(csv.DictReader(io.StringIO(forecast_csv(made).decode())))
     assert len(rows) == 4 * 7 and rows[0]["time"] == "2025-06-09T00:00:00Z"
+
+
+@pytest.mark.slow
+def test_uneven_times_are_fitted_as_a_table_and_scored_on_their_end(tmp_path):
+    output = io.BytesIO()
+    file = write_example("sensor", tmp_path)
+    reading = {"time": "measured_at", "time_unit": "min"}
+    how = {"budget": 10.0, "max_trials": 1, "steps": 10, "horizon": 5, "seed": 0}
+    made = forecast(Desk(tmp_path, output), file=str(file), reading=reading, **how)
+    assert [row["name"] for row in made["report"]["standings"]] == ["model", "naive (random walk)", "climatology"]
+    assert "the last 100 observations" in made["report"]["words"]
+    (panel,) = made["panels"]
+    seen = dict(zip(np.round(panel["past"]["t"], -3), panel["past"]["y"]))
+    for fan in panel["tests"]:
+        assert fan["truth"] == [seen[t] for t in np.round(fan["t"], -3)]
+    assert len(panel["ahead"]["t"]) == 5 and made["csv"].count(b"\n") == 6
+    said = []
+    output.seek(0)
+    while (record := read(output)) is not None:
+        said.append(record[1]["said"])
+    assert "Forecasting what was held out" in said
 
 
 @pytest.mark.parametrize(("name", "match"), [("x.exe", "A video must end in"), ("", "Got no name")])

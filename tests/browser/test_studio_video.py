@@ -25,7 +25,11 @@ def scrub(page, value):
 
 
 def pixels(page, number):
-    script = "c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
+    script = """film => {
+        const copy = new OffscreenCanvas(film.width, film.height).getContext("2d", { willReadFrequently: true });
+        copy.drawImage(film, 0, 0);
+        return [...copy.getImageData(0, 0, film.width, film.height).data];
+    }"""
     return np.array(page.locator(".film").nth(number).evaluate(script))
 
 
