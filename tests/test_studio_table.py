@@ -141,7 +141,7 @@ def fitted(tmp_path_factory):
 def test_a_fit_with_one_trial_says_so_and_forecasts_what_it_did_not_see(fitted):
     model, said = fitted
     assert len(said) == 1 and said[0].startswith("default")
-    judged, table = model.judged(), model.table
+    judged, table = model.backtest_forecasts(), model.table
     test, _ = model.tested
     for b, path in enumerate(judged.path.tolist()):
         first = int(table.data.lengths[:path].sum())
@@ -155,7 +155,7 @@ def test_a_fit_with_one_trial_says_so_and_forecasts_what_it_did_not_see(fitted):
 def test_panels_hold_what_the_model_drew(fitted):
     model, _ = fitted
     made = model.forecast(7, num_paths=50).forecasts
-    panels = panels_of(model.table, made, (model.table, model.judged()))
+    panels = panels_of(model.table, made, (model.table, model.backtest_forecasts()))
     assert [p["title"] for p in panels] == ["Bergen", "Lyon", "Porto", "Turin"]
     drawn = np.quantile(made.samples[2, :, :, 0].double().numpy(), LEVELS, axis=0)
     np.testing.assert_allclose(panels[2]["ahead"]["q"], drawn, rtol=1e-5)

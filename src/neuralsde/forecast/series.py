@@ -148,7 +148,7 @@ class SeriesModel(TableModel):
         made = self._forecasts(table, past, drawn, test.origins.truth(panel, every, steps))
         return replace(made, path=torch.tensor([test.origins.series[i] for i in np.flatnonzero(every)]))
 
-    def judged(self) -> Forecasts | None:
+    def backtest_forecasts(self) -> Forecasts | None:
         """Forecasts from the last origins of the backtest, by a model that had not seen what followed; None without them."""
         if self.tested is None or self.table is None:
             return None

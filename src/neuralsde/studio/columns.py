@@ -33,7 +33,7 @@ class Reading:
     na_values: tuple[str, ...] = ()
     time_unit: str = "s"
 
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """What differs from the defaults of `read_table`."""
         usual = asdict(Reading())
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if v != usual[k] and v != ()}

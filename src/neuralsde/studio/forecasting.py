@@ -85,7 +85,7 @@ def _even(
 
     how: dict[str, Any] = {"budget": budget, "max_trials": max_trials, "seed": seed}
     fitted = fit_series(table, horizon=horizon, progress=False, say=say, **how)
-    tests = fitted.judged()
+    tests = fitted.backtest_forecasts()
     return fitted, series_words(fitted), None if tests is None else (table, tests)
 
 

@@ -66,10 +66,10 @@ class YourTable(Tab):
                 "examples": [[name, words] for name, (words, _) in EXAMPLES.items()],
                 "job": job,
                 "progress": self.progress,
-                **self._shown(),
+                **self._view(),
             }
 
-    def _shown(self, first: int = 0) -> dict[str, Any]:
+    def _view(self, first: int = 0) -> dict[str, Any]:
         """The table, what was found, and some of the panels."""
         axis = None if self.table is None else self.table.time
         return {
@@ -109,7 +109,7 @@ class YourTable(Tab):
         with self.lock:
             self._empty()
             self._open(write_example(name, self.folder), name)
-            return self._shown()
+            return self._view()
 
     def upload(self, name: str, file: Path) -> dict[str, Any]:
         clean = re.sub(r"[^\w .-]", "_", name)
@@ -125,7 +125,7 @@ class YourTable(Tab):
             place = self.folder / f"{Path(clean).stem[:50]}{suffix}"
             shutil.copyfile(file, place)
             self._open(place, "")
-            return self._shown()
+            return self._view()
 
     @action
     def read(
@@ -153,7 +153,7 @@ class YourTable(Tab):
                 na_values=missing,
             )
             self._read()
-            return self._shown()
+            return self._view()
 
     def _need_cells(self) -> Cells:
         check(self.cells is not None, "There is no table yet. Drop a CSV file, or choose an example.")
@@ -195,7 +195,7 @@ class YourTable(Tab):
             if self.reading.time is not None:
                 stamps = parse_stamps(self.cells.columns[self.reading.time], date_format=self.reading.date_format)
                 self.reading = replace(self.reading, time_unit=guess_unit(stamps))
-            table = read_table(self.file, **self.reading.given())
+            table = read_table(self.file, **self.reading.arguments())
             num, size = len(table.ids), len(table.columns)
             check(num <= MOST_SERIES, f"A table may have {MOST_SERIES} series here. Got {num:,}. Name another column.")
             check(size <= MOST_FEATURES, f"At most {MOST_FEATURES} columns here. Got {size}. Choose some of them.")
@@ -204,7 +204,7 @@ class YourTable(Tab):
             self.error = _without_folder(str(error), self.folder)
             return
         self.table = table
-        self.found = _found(table, summary, even)
+        self.found = _diagnosis(table, summary, even)
         self.panels = [panel for series in pasts_of(table) for panel in series]
 
     # The forecast
@@ -227,7 +227,7 @@ class YourTable(Tab):
                 "neuralsde.studio.forecasting:forecast",
                 seconds=None,
                 file=str(self.file),
-                reading=self.reading.given(),
+                reading=self.reading.arguments(),
                 budget=QUICK_BUDGET if budget is None else budget,
                 max_trials=trials if quick else None,
                 steps=steps if quick else None,
@@ -244,13 +244,13 @@ class YourTable(Tab):
         with self.lock:
             self.report = {**result["report"], **self.chosen}
             self.panels, self.csv = result["panels"], result["csv"]
-            return self._shown()
+            return self._view()
 
     @action
     def look(self, first: Place = 0) -> dict[str, Any]:
         """Other panels of the chart."""
         with self.lock:
-            return self._shown(min(first, max(0, len(self.panels) - 1)) // PANELS * PANELS)
+            return self._view(min(first, max(0, len(self.panels) - 1)) // PANELS * PANELS)
 
     @action
     def python(self) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def _without_folder(text: str, folder: Path) -> str:
     return text.replace(f"{folder}/", "")
 
 
-def _found(table: Table, summary: Description, even: Frequency | None) -> dict[str, Any]:
+def _diagnosis(table: Table, summary: Description, even: Frequency | None) -> dict[str, Any]:
     """What was read and diagnosed, for the page."""
     report, stamps = table.report, table.stamps()
     first, last = min(s[0] for s in stamps), max(s[-1] for s in stamps)
@@ -299,7 +299,7 @@ def _found(table: Table, summary: Description, even: Frequency | None) -> dict[s
 def _python(file: str, reading: Reading, report: dict[str, Any]) -> str:
     even = report["kind"] == "series"
     budget = report["budget"]
-    given = {k: v for k, v in reading.given().items() if not (even and k == "time_unit")}
+    given = {k: v for k, v in reading.arguments().items() if not (even and k == "time_unit")}
     if even:
         given |= {"horizon": report["horizon"]}
         given |= {"max_trials": QUICK_TRIALS, "budget": QUICK_BUDGET} if budget is None else {"budget": budget}
