@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 FILES  := pyproject.toml constraints.txt
 
-.PHONY: demo test test-all same lint docs results clean
+.PHONY: demo test test-all test-browser same lint docs results clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/nsde demo
@@ -15,6 +15,11 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The studio in Chromium, which is installed where that is possible; without it the tests are skipped, and say so.
+test-browser: $(VENV)/.installed-dev
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null 2>&1 || true
+	$(BIN)/python -m pytest tests/browser -rs
 
 # Whether a move of code kept every number: make same BASE=<commit>
 same: $(VENV)/.installed-dev
@@ -47,7 +52,7 @@ $(VENV)/.installed-demo: $(VENV)/.torch $(FILES)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.torch $(FILES)
-	$(PIP) -e ".[plots,baselines,data,pusht,video,export,dev]"
+	$(PIP) -e ".[plots,baselines,data,pusht,video,export,studio,dev]"
 	@touch $@ $(VENV)/.installed-demo
 
 $(VENV)/.installed-docs: $(VENV)/.torch $(FILES)

@@ -20,6 +20,7 @@ usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
   plot RUN            a figure of a finished run
   export MODEL        files that run without torch (ONNX) or with torch alone (pt2): a model's step and its plan
   data NAME           demonstrations or videos, downloaded or from files of yours, checked and ready to use
+  studio              a page in the browser: draw paths, let a model learn them, and watch
 
   --version           print the version
 """

@@ -22,6 +22,7 @@ COMMANDS = {
     "export": "export.Export",
     "bench": "experiments.Bench",
     "data": "data.Data",
+    "studio": "studio.Studio",
 }
 
 

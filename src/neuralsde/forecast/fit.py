@@ -107,7 +107,7 @@ def fit_table(
     say(f"{table.report}\n\n{summary}\n")
     if all(f.low == f.high for f in summary.features):
         raise ValueError(f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.")
-    known, later, words = _hold_out(table, holdout, train.seed)
+    known, later, words = hold_out(table, holdout, train.seed)
     if budget is None and not any(given.values()) and not too_short(known.data):
         budget = BUDGET
     if isinstance(model.law, Moments) and len(table.columns) > MAX_DIMENSIONS:
@@ -180,7 +180,7 @@ def refuse_unread(config: NeuralSDEConfig) -> None:
         raise ValueError(f'`interpolation`: nothing reads it with `tau="{config.tau}"`. {remedy}')
 
 
-def _hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table | None, str]:
+def hold_out(table: Table, share: float, seed: int) -> tuple[Table, Table | None, str]:
     """The table for training, the one for scores, and in words what that is: whole paths, or the end of a single one."""
     if share == 0:
         return table, None, ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ TIMED = 20  # steps that are timed
 STEPS = (200, 1_500)  # of a trial, at least and at most
 LONGER = 2  # steps of the last training, in those of a trial
 SHORTEST = 8  # observations of the longest series
+JUDGED_PATHS = 200  # of a forecast of the backtest
 MOST_SEEN = 4  # the horizon is at most the length of the longest series divided by this
 
 
@@ -53,6 +54,8 @@ class SeriesModel(TableModel):
     table: Table | None = None
     """What it was fitted on, where that was in this process."""
     report: SeriesReport | None = None
+    tested: tuple[Backtest, Trial] | None = None
+    """The backtest and its choice, where that was in this process."""
 
     def panel(self, table: Table) -> Panel:
         """The series of a table, on the calendar of the training."""
@@ -143,6 +146,16 @@ class SeriesModel(TableModel):
         drawn = draw(self.own, record.off, past, steps, ahead_context=ahead, num_paths=num_paths, seed=seed)
         made = self._forecasts(table, past, drawn, test.origins.truth(panel, every, steps))
         return replace(made, path=torch.tensor([test.origins.series[i] for i in np.flatnonzero(every)]))
+
+    def backtest_forecasts(self) -> Forecasts | None:
+        """Forecasts from the last origins of the backtest, by a model that had not seen what followed; None without them."""
+        if self.tested is None or self.table is None:
+            return None
+        (test, best), late = self.tested, self.tested[0].origins.judge
+        drawn = test.draw_from(test.model, best.kind, late, best.noise, JUDGED_PATHS)
+        truth = test.origins.truth(test.panel, late, test.horizon)
+        made = self._forecasts(self.table, test.origins.past(test.panel, late), drawn, truth)
+        return replace(made, path=torch.tensor([test.origins.series[i] for i in np.flatnonzero(late)]))
 
     def nll(self, table: Table) -> None:
         """None: the likelihood is that of the rest, not of the series."""
@@ -263,10 +276,12 @@ def fit_series(
     freq: str | None = None,
     known_ahead: Sequence[str] = (),
     budget: str | float = "2 min",
+    max_trials: Count | None = None,
     seed: Seed = 0,
     progress: bool = True,
     output: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
     **reading: Any,
 ) -> SeriesModel:
     """Learn to forecast series that are observed at even times.
@@ -278,10 +293,12 @@ def fit_series(
         season: "auto", "none", or periods: "day", "week", "year", or numbers of steps.
         freq: the frequency as pandas writes it ("h", "D", "B", "W", "MS", …); None: found in the stamps.
         known_ahead: those of the columns in `context` whose future is known; the others are held.
-        budget: time for everything, such as "2 min" or seconds.
+        budget: time for everything, such as "2 min" or seconds. A trial has at least 200 steps, whatever it is.
+        max_trials: models that are tried at most, for an answer in seconds; None: all that suit the series.
         seed: of everything.
         output: run folder for the model, report.md, results.json, forecast.csv and figures; None writes nothing.
         resume: go on with the run in `output`.
+        say: called after each trial with its name and score, e.g. `print`.
         reading: arguments of `read_table`.
     """
     seconds = seconds_of(budget)
@@ -313,13 +330,14 @@ def fit_series(
     with open_run(folder, resume=resume) as run:
         shown = panel.until(Origins.of(panel, ahead).cut)
         first = first_kind(shown if len(shown) else panel, seasons, log)
-        moves = usual_moves(panel, seasons)
+        moves = usual_moves(panel, seasons)[: None if max_trials is None else max_trials - 1]
         steps = _num_steps(first, panel, seconds, folder if run is not None else None, seed, ahead, resume)
         train = TrainConfig(steps=steps, batch_size=256, lr=3e-3, ema=0.99, seed=seed)
         places = tuple(table.context.index(name) for name in known_ahead)
         with tqdm(total=len(moves) + 2, disable=not progress, desc="fit_series", unit="trial") as bar:
 
             def tick(text: str) -> None:
+                say(text)
                 bar.set_postfix_str(text[:60])
                 bar.update()
 
@@ -345,7 +363,8 @@ def fit_series(
             steps=last.steps,
         )
         series = series_record(table, None)
-        fitted = SeriesModel(model, series, folder, record=record, table=table, report=report)
+        tested = (test, best) if judged else None
+        fitted = SeriesModel(model, series, folder, record=record, table=table, report=report, tested=tested)
         if folder is not None:
             _write(fitted, folder, seed)
     if progress:
