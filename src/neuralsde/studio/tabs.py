@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TABS = {
     "draw": "neuralsde.studio.draw:Draw",
+    "pusht": "neuralsde.studio.pusht:PushTTab",
 }
 """Every tab, in the order of the page: its class here, its module in page/tabs/NAME.js."""
 
