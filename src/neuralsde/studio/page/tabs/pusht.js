@@ -1,5 +1,5 @@
 // The Push-T tab: poses come from the simulation in the studio; hands go back to it.
-import { card, complaint, lastWins, make, palette, perFrame, segments, slider, toggle } from "../parts.js";
+import { card, complaint, lastWins, make, palette, perFrame, segments, slider } from "../parts.js";
 import { Stage } from "../stage.js";
 
 export const title = "Push-T";
@@ -9,8 +9,9 @@ const EDGE = [[-60, 0], [60, 0], [60, 30], [15, 30], [15, 120], [-15, 120], [-15
 const GAP = 14; // pixels between two tables
 const TRAIL = 60; // places behind a pusher
 const FIRST_SEED = 4;
+const MODES = [["watch", "Watch", "The policy plays alone"], ["beside", "Play beside it", "A second table, for you (Y)"]];
 const HINT = "Drag the T or the round pusher away: the policy plans anew when you let go.";
-const HINT_PLAYING = "Your table is the one with the pink pusher: it follows your mouse or finger.";
+const HINT_PLAYING = "The pink pusher is yours: it follows your mouse or finger. Cover the dashed T before the policy does.";
 
 export function mount(root, studio) {
   const view = new PushT(studio);
@@ -63,17 +64,19 @@ class PushT {
       label: "Plans drawn ahead", name: "futures", words: "Other futures of the same policy from the same place: one model, many plans.",
       min: 0, max: 48, step: 1, value: 12, onchange: (v) => { if (!v) this.futures = null; this.sendControl({ futures: v }); },
     });
-    this.beside = toggle({ label: "A second table, for you", on: false, name: "playing", onchange: (on) => this.play(on) });
-    this.race = make("p", { class: "words", id: "pusht-race" }, "Same seed, same start. Push the T with your own pusher and see who is first.");
+    this.modes = segments({ label: "Who plays", options: MODES, value: "watch", onchange: (mode) => this.play(mode === "beside") });
+    this.race = make("div", { id: "pusht-race" });
+    this.raceCard = card("You and the policy", this.race);
+    this.raceCard.hidden = true;
     const seedRow = make("label", { class: "field" }, make("span", {}, "Seed"), this.seedInput);
     const side = make("aside", { class: "side" },
       card("1 · Play", make("div", { class: "buttons" }, this.pauseButton, this.stepButton, this.resetButton), this.complaint.node,
-        make("div", { class: "buttons row2" }, seedRow, this.nextButton), make("div", { class: "buttons row2" }, this.speeds.node)),
+        make("div", { class: "buttons row2" }, seedRow, this.nextButton), make("div", { class: "field row2" }, make("span", {}, "Speed"), this.speeds.node)),
+      this.raceCard,
       card("2 · Coverage", make("div", { class: "reading" }, this.number, this.best), this.chart),
       card("3 · Control", make("div", { class: "facts" }, fact(this.hz, "actions a second"), fact(this.ms, "per plan of 8 actions"), fact(this.passes, "network passes a plan")), this.num.node),
-      card("4 · Play it yourself", this.beside.node, this.race),
       card("What plays", make("p", { class: "words" }, "A Neural SDE over the path of actions, learned from 206 demonstrations by hand. It sees the corners of the T and the place of the pusher, and draws its next actions as one random path. The goal is the dashed T: 95 % of it covered counts as solved.")));
-    const tools = make("div", { class: "tools" }, this.hint);
+    const tools = make("div", { class: "tools" }, this.modes.node, this.hint);
     this.node = make("div", { class: "work pusht" }, make("div", { class: "board" }, tools, this.stage.node, this.verdict), side);
   }
 
@@ -160,8 +163,14 @@ class PushT {
   tellRace({ covered, best, solved }) {
     const done = (at) => `solved in ${at.toFixed(1)} s`;
     if (this.playing && covered.length > 1) {
-      const words = (k) => (solved[k] === null ? `${percent(covered[k])}, best ${percent(best[k])}` : done(solved[k]));
-      this.race.replaceChildren(make("b", {}, "You: "), words(1), make("br"), make("b", {}, "Policy: "), words(0));
+      const colours = palette();
+      this.race.replaceChildren(...[[1, "you", 3], [0, "policy", 0]].map(([k, name, colour]) => {
+        const fill = make("span", { class: "fill" });
+        fill.style.width = `${100 * covered[k]}%`;
+        fill.style.background = colours.series(colour);
+        const words = solved[k] === null ? `best ${percent(best[k])}` : done(solved[k]);
+        return make("div", { class: "odd race" }, make("span", { class: "name" }, name), make("span", { class: "track" }, fill), make("b", {}, words));
+      }));
     }
     if (solved[0] !== null) this.say(`The policy has ${done(solved[0])}. Drag the T away if you like.`);
     else if (this.playing && solved[1] !== null && solved[1] !== undefined) this.say(`You have ${done(solved[1])}!`);
@@ -179,10 +188,11 @@ class PushT {
   }
 
   setPlaying(on) {
-    this.playing = this.beside.on = on;
+    this.playing = on;
+    this.modes.set(on ? "beside" : "watch");
+    this.raceCard.hidden = !on;
     this.node.classList.toggle("duel", on);
     this.hint.textContent = on ? HINT_PLAYING : HINT;
-    if (!on) this.race.textContent = "Same seed, same start. Push the T with your own pusher and see who is first.";
     this.stage.resize();
   }
 
@@ -204,7 +214,11 @@ class PushT {
     await this.tell("begin", { seed, playing: this.playing, ...more });
   }
 
-  play(on) { this.setPlaying(on); this.begin(this.seed); }
+  play(on) {
+    this.setPlaying(on);
+    this.begin(this.seed);
+    this.stage.node.scrollIntoView({ block: "nearest" });
+  }
 
   async pause(paused) {
     if (!this.live) { this.begin(this.seed); return; }
@@ -356,7 +370,6 @@ class PushT {
 
   drawMoving(c, now) {
     if (!this.frame) return;
-    if (this.stillFor !== `${this.playing}`) { this.stillFor = `${this.playing}`; this.stage.redraw(); }
     const colours = palette(), poses = this.between(now);
     this.tables().forEach((t, k) => {
       if (k >= this.frame.num) return;
@@ -420,7 +433,8 @@ class PushT {
   }
 
   drawPlans(c, colours, now) {
-    if (this.futures) {
+    const fresh = this.futures && (this.held || this.frame.step - this.futures.step <= 9);
+    if (fresh) {
       const { data, num, times, since } = this.futures, shown = Math.max(2, Math.ceil(times * Math.min(1, (now - since) / 250)));
       c.strokeStyle = colours.series(5);
       c.lineWidth = 1.5;
@@ -471,7 +485,7 @@ class PushT {
     if (canvas.width !== Math.round(width * ratio)) { canvas.width = Math.round(width * ratio); canvas.height = height * ratio; }
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     c.clearRect(0, 0, width, height);
-    const left = 38, bottom = 20, top = 8, right = 6;
+    const left = 38, bottom = 20, top = 18, right = 6;
     const last = this.curve.length ? this.curve[this.curve.length - 1][0] : 0, span = Math.max(10, Math.ceil(last / 5) * 5);
     const x = (s) => left + (s / span) * (width - left - right), y = (v) => top + (1 - v) * (height - top - bottom);
     c.font = "11px system-ui, sans-serif";
@@ -495,12 +509,12 @@ class PushT {
     c.fillStyle = c.strokeStyle = colours.series(5);
     for (const mark of this.marks) {
       c.beginPath();
-      c.moveTo(x(mark), top + 6);
+      c.moveTo(x(mark), top - 4);
       c.lineTo(x(mark), y(0));
       c.globalAlpha = 0.6;
       c.stroke();
       c.globalAlpha = 1;
-      c.fillText("drag", Math.max(left + 12, x(mark)), top);
+      c.fillText("drag", Math.max(left + 12, x(mark)), top - 11);
     }
     for (const k of this.playing ? [2, 1] : [1]) {
       c.strokeStyle = k === 1 ? colours.series(0) : colours.series(3);
