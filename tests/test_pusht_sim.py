@@ -263,7 +263,7 @@ def test_a_hand_shifts_the_block_by_its_middle_and_turns_it_by_its_end(env):
     env.set_state(np.array([50, 50, 256, 200, 0.5]))
     block = env._env.block
     middle = np.array(block.local_to_world((0, 45)))
-    after = env.pull(np.array([0.0, 45.0]), middle + [40, -25])
+    after = env.pull(np.array([0.0, 45.0]), middle + np.array([40.0, -25.0]))
     np.testing.assert_allclose(after[2:], [296, 175, 0.5])
     centre, foot = (np.array(block.local_to_world(point)) for point in ((0, 45), (0, 120)))
     place = centre + 1.4 * (foot - centre)[::-1] * [-1, 1]  # a quarter turn about the middle, and further out

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
-from test_studio import read_frame
 from websockets.sync.client import connect
 
 from neuralsde.experiments.demos.pusht import shipped
@@ -18,6 +17,7 @@ from neuralsde.studio import pusht as tab
 from neuralsde.studio.limits import Limits
 from neuralsde.studio.pushing import FRAME_HZ, FRAMES, Futures, Hold, Match
 from neuralsde.studio.server import Studio
+from test_studio import read_frame
 
 SEED, AT = 4, 70  # an episode, and an action after which it has covered most of the goal
 MIDDLE = np.array([0.0, 45.0])
@@ -147,7 +147,7 @@ class Page:
         self.socket = connect(f"ws://127.0.0.1:{studio.port}/socket", origin=f"http://127.0.0.1:{studio.port}")
         self.socket.send(json.dumps({"visitor": visitor}))
         self.visitor = read_frame(self.socket.recv())["hello"]["visitor"]
-        self.number = 0
+        self.number, self.kept = 0, []
 
     def ask(self, action, **given):
         self.number += 1
@@ -155,12 +155,12 @@ class Page:
         return self.wait(lambda m: m.get("id") == self.number)
 
     def wait(self, found):
-        end = time.monotonic() + 120
-        while time.monotonic() < end:
-            message = read_frame(self.socket.recv(timeout=120))
-            if found(message):
-                return message
-        raise AssertionError("It never came.")
+        """The next message that is found; those before it are kept, since events may come before an answer."""
+        while True:
+            for k, message in enumerate(self.kept):
+                if found(message):
+                    return self.kept.pop(k)
+            self.kept.append(read_frame(self.socket.recv(timeout=60)))
 
 
 def test_a_live_match_hears_what_was_said_early_and_ends_when_nobody_looks():
