@@ -77,8 +77,7 @@ def test_play_beside_the_policy_in_the_dark(visit, picture):
     wait(page, "Math.hypot(v.frame.data[5] - 120, v.frame.data[6] - 90) < 8")
     expect(page.locator("#pusht-race")).to_contain_text(re.compile("you.*best.*policy.*best", re.S))
 
-    # The policy's pusher, taken by hand while it moves
-    start = view(page, "[v.frame.data[0], v.frame.data[1]]")
+    # The policy's pusher, put elsewhere by hand while all rests
     page.keyboard.press("Space")
     wait(page, "v.paused")
     start = view(page, "[v.frame.data[0], v.frame.data[1]]")

@@ -78,6 +78,8 @@ class PushT {
       card("What plays", make("p", { class: "words" }, "A Neural SDE over the path of actions, learned from 206 demonstrations by hand. It sees the corners of the T and the place of the pusher, and draws its next actions as one random path. The goal is the dashed T: 95 % of it covered counts as solved.")));
     const tools = make("div", { class: "tools" }, this.modes.node, this.hint);
     this.node = make("div", { class: "work pusht" }, make("div", { class: "board" }, tools, this.stage.node, this.verdict), side);
+    // A button that was clicked would keep the space bar to itself; one that was reached by keyboard does.
+    this.node.addEventListener("click", (event) => { if (event.detail) event.target.closest("button")?.blur(); });
   }
 
   get seed() {
