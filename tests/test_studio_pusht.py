@@ -82,8 +82,12 @@ def test_a_held_pusher_follows_the_hand_and_not_the_policy(policy):
     hand = np.array([60.0, 450.0])
     match.hold(Hold("agent", hand, MIDDLE))
     plans = policy.num_plans
-    run(match, 15)
+    places = [match.states[0, :2].copy()]
+    for _ in range(20):
+        run(match, 1)
+        places.append(match.states[0, :2].copy())
     assert np.linalg.norm(match.states[0, :2] - hand) < 5 and policy.num_plans == plans
+    assert np.linalg.norm(np.diff(places, axis=0), axis=1).max() < 41  # 400 px/s, however far the hand is
     match.release()
     run(match, 1)
     assert policy.num_plans == plans + 1 and policy.left.shape[1] == policy.config.chunk - 1
@@ -100,7 +104,7 @@ def test_the_own_table_begins_alike_and_follows_its_own_hand(policy):
     match.aim = np.array([80.0, 90.0])
     alone = Match(SDEPolicy.from_pretrained(shipped()))
     alone.begin(SEED)
-    run(match, 12), run(alone, 12)
+    run(match, 20), run(alone, 20)
     assert np.linalg.norm(match.states[1, :2] - match.aim) < 5
     np.testing.assert_array_equal(match.states[0], alone.states[0])
 

@@ -26,6 +26,7 @@ from neuralsde.studio.worker import Desk
 FRAME_HZ, CONTROL_HZ = 50, 10
 FRAMES = FRAME_HZ // CONTROL_HZ  # of one action
 SHOWN_HZ = 50  # frames per second that are sent, at most
+LEASH = 80.0  # pixels ahead of a pusher that a hand draws it at most: 400 px/s, or a quick mouse would shoot the block away
 BEHIND = 0.25  # seconds of delay after which the match goes on slower, rather than catching up
 PATIENCE = 45.0  # seconds of play without success after which the next seed begins
 PRAISE = 3.0  # seconds for which a solved table is shown
@@ -87,10 +88,10 @@ class Match:
         """One frame of both tables; `act` comes before it."""
         self.pull()
         by_hand = self.held is not None and self.held.what == "agent"
-        target = self.held.place if by_hand and self.held else self.action
+        target = _led(self.states[0, :2], self.held.place) if by_hand and self.held else self.action
         self.states[0] = self.tables[0].advance(target)
         if self.playing:
-            self.states[1] = self.tables[1].advance(self.aim)
+            self.states[1] = self.tables[1].advance(_led(self.states[1, :2], self.aim))
         self.frame += 1
         self.score()
 
@@ -127,6 +128,12 @@ class Match:
     def over(self) -> bool:
         """Whether the policy is done, or has tried for long enough."""
         return self.held is None and (self.frame - self.calm_since) / FRAME_HZ > PATIENCE
+
+
+def _led(agent: Float[np.ndarray, "2"], hand: Float[np.ndarray, "2"]) -> Float[np.ndarray, "2"]:
+    """Where a hand draws an agent to: to itself, but not too fast."""
+    way = hand - agent
+    return agent + way * min(1.0, LEASH / max(float(np.linalg.norm(way)), 1e-9))
 
 
 class Futures:

@@ -153,6 +153,8 @@ class PushT {
     if (!last || message.seconds > last[0] + 0.09) this.curve.push(point);
     else if (message.seconds === last[0]) this.curve[this.curve.length - 1] = point; // moved by hand while paused
     for (let k = 0; k < shape[0]; k++) {
+      const behind = this.trails[k][this.trails[k].length - 1];
+      if (behind && Math.hypot(data[5 * k] - behind[0], data[5 * k + 1] - behind[1]) > 50) this.trails[k] = []; // it was put there
       this.trails[k].push([data[5 * k], data[5 * k + 1]]);
       if (this.trails[k].length > TRAIL) this.trails[k].shift();
     }
@@ -413,7 +415,6 @@ class PushT {
     c.lineWidth = 3;
     for (let k = 1; k < trail.length; k += 3) {
       const last = Math.min(trail.length - 1, k + 3);
-      if (Math.hypot(trail[last][0] - trail[k - 1][0], trail[last][1] - trail[k - 1][1]) > 90) continue;
       c.globalAlpha = 0.35 * (k / trail.length);
       c.beginPath();
       c.moveTo(...trail[k - 1]);
