@@ -26,7 +26,9 @@ from neuralsde.studio.worker import Desk
 FRAME_HZ, CONTROL_HZ = 50, 10
 FRAMES = FRAME_HZ // CONTROL_HZ  # of one action
 SHOWN_HZ = 50  # frames per second that are sent, at most
-LEASH = 80.0  # pixels ahead of a pusher that a hand draws it at most: 400 px/s, or a quick mouse would shoot the block away
+LEASH = (
+    80.0  # pixels ahead of a pusher that a hand draws it at most: 400 px/s, or a quick mouse would shoot the block away
+)
 BEHIND = 0.25  # seconds of delay after which the match goes on slower, rather than catching up
 PATIENCE = 45.0  # seconds of play without success after which the next seed begins
 PRAISE = 3.0  # seconds for which a solved table is shown
