@@ -67,6 +67,8 @@ NOT_RUN = {
     "pip install .": "changes the environment",
     "pip install '.[data,plots]'": "changes the environment",
     "pip install '.[pusht,plots]'": "changes the environment",
+    "pip install '.[studio]'": "changes the environment",
+    "nsde studio": "serves until it is stopped; test_studio.py and tests/browser visit it",
     "make demo": "builds an environment; test_cli.py runs `nsde demo`",
     "make test": "runs this",
     "nsde data pusht": "downloads; test_download.py has a server of its own",

@@ -1,14 +1,19 @@
 """The studio without a browser: frames, the guard, visitors, jobs, and the Draw tab's own numbers."""
 
+import io
 import json
+import re
 import struct
 import threading
 import time
 import urllib.error
 import urllib.request
+import zipfile
+from importlib import resources
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("starlette")
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -18,10 +23,12 @@ from neuralsde.studio.draw import Draw, _branch_of, _branches
 from neuralsde.studio.figures import DT, FIGURES, SPEED, even, figure
 from neuralsde.studio.frames import decode, encode
 from neuralsde.studio.jobs import Job, Jobs
-from neuralsde.studio.learning import crosses
+from neuralsde.studio.learning import crosses, learn
 from neuralsde.studio.limits import Limits
 from neuralsde.studio.server import Studio
+from neuralsde.studio.tabs import TABS
 from neuralsde.studio.visits import Visits
+from neuralsde.studio.worker import Desk
 
 LIMITS = Limits(sockets=6, sockets_of_visitor=2, visitors=6, upload_bytes=2**16, message_bytes=2**16)
 
@@ -267,3 +274,86 @@ def test_undo_and_a_stroke_of_ones_own(visit):
         tab.call("ready", {"name": "q"})
     with pytest.raises(ValueError, match="There is no tab 'nothing'"):
         visit.tab("nothing")
+
+
+def learned(visit, tmp_path, name, steps=12):
+    """The Draw tab with a model of a figure, learned in this process."""
+    tab = visit.tab("draw")
+    tab.call("ready", {"name": name})
+    folder = tmp_path / f"job-{name}"
+    tab._pending = tab.drawing
+    result = learn(Desk(folder, io.BytesIO()), tab.drawing, steps, seed=3)
+    tab.on_done(result, folder)
+    return tab
+
+
+@pytest.mark.parametrize(("name", "history"), [("y", 1), ("crossing", 2)])
+def test_the_copied_python_loads_draws_and_learns_the_same_model(visit, tmp_path, monkeypatch, name, history):
+    tab = learned(visit, tmp_path, name)
+    text = tab.call("python", {"num_paths": 7, "substeps": 2, "pull": 0.5})["text"]
+    zipfile.ZipFile(io.BytesIO(tab.download("model")[1])).extractall(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = {}
+    exec(compile(text, "copied", "exec"), found)
+    again, loaded = found["model"], found["nsde"].load("drawing")
+    assert found["paths"].shape[:2] == (1, 7) and loaded.config.history == history
+    for one, other, own in zip(loaded.parameters(), again.parameters(), tab.model.parameters()):
+        assert torch.equal(one, own)
+        torch.testing.assert_close(other, own, atol=2e-3, rtol=0)  # strokes are saved with five digits
+    assert found["data"].lengths.tolist() == [len(p) for p in tab.drawing]
+    # Fields and likelihood, where there are any
+    if history == 1:
+        assert tab.call("fields", {})["drift"].shape == (1_600, 2)
+    else:
+        with pytest.raises(ValueError, match="looks at two states"):
+            tab.call("fields", {})
+    assert np.isfinite(tab.call("likelihood", {"points": [[-0.8, 0.0], [0.0, 0.0]]})["mean"])
+
+
+def test_a_saved_model_comes_back(visit, tmp_path):
+    tab = learned(visit, tmp_path, "c")
+    file = tmp_path / "drawing.zip"
+    file.write_bytes(tab.download("model")[1])
+    kept, tab.model = tab.model, None
+    tab.call("clear", {})
+    tab.upload("drawing.zip", file)
+    assert len(tab.drawing) == 4 and tab.state()["model"]["choice"]["loaded"]
+    assert all(torch.equal(a, b) for a, b in zip(tab.model.parameters(), kept.parameters()))
+
+
+def test_the_page_is_in_the_package():
+    page = resources.files("neuralsde.studio") / "page"
+    found, todo = set(), ["index.html", *(f"tabs/{name}.js" for name in TABS)]
+    while todo:
+        name = todo.pop()
+        text = (page / name).read_text(encoding="utf-8")  # fails for what is not shipped
+        found.add(name)
+        folder = name.rpartition("/")[0]
+        for other in re.findall(r'(?:from|src=|href=|import\()\s*"([^"#:]+)"', text):
+            parts = [p for p in f"{folder}/{other}".split("/") if p not in ("", ".")]
+            while ".." in parts:
+                del parts[parts.index("..") - 1 : parts.index("..") + 1]
+            todo += [place] if (place := "/".join(parts)) not in found else []
+    assert {"index.html", "studio.css", "studio.js", "link.js", "stage.js", "tabs/draw.js", "icon.svg"} <= found
+
+
+@pytest.mark.slow
+def test_search_compares_models_and_keeps_one(studio):
+    time.sleep(0.3)
+    page = Page(studio)
+    page.ask("ready", name="c")
+    assert "error" not in page.ask("learn", budget=20)
+    shares, trials = [], 0
+    while True:
+        message = read_frame(page.socket.recv(timeout=300))
+        if message.get("event") == "progress":
+            shares.append(message["share"])
+            trials = max(trials, message.get("trials", 0))
+        if message.get("event") == "end":
+            break
+    assert message["state"] == "done", message
+    assert message["model"]["choice"]["budget"] == 20 and message["model"]["choice"]["tried"] > 1 and trials > 1
+    assert shares == sorted(shares) and len(shares) > 5
+    assert "nsde.fit(data, budget=20, seed=0, cpu=True)" in page.ask("python")["text"]
+    assert page.ask("sample", num_paths=20)["paths"].shape[0] >= 20
+    page.socket.close()

@@ -15,7 +15,7 @@ def browser():
         pytest.skip("Chromium is not installed: apt-get install chromium")
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=place, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=place, args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
 

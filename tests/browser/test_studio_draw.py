@@ -6,8 +6,8 @@ import zipfile
 
 from playwright.sync_api import expect
 
-SLOW = 120_000  # milliseconds: two busy cores
-STEPS = 400
+SLOW = 240_000  # milliseconds: two busy cores
+STEPS, FEW = 400, 40  # of trainings whose paths are looked at, and of others
 UP = [(-0.85, 0.0), (-0.1, 0.0), (0.85, 0.65)]
 DOWN = [(-0.85, 0.0), (-0.1, 0.0), (0.85, -0.65)]
 
@@ -27,14 +27,9 @@ def stroke(page, points, lift=True):
         page.mouse.up()
 
 
-def wait_for_figure(page):
-    """The first visit learns a figure by itself."""
-    page.wait_for_selector("#cancel:visible", timeout=SLOW)
-
-
-def wait_for_model(page, num=None):
+def wait_for_model(page, shown=".odd"):
+    page.wait_for_selector(f"#odds {shown}", timeout=SLOW)
     page.wait_for_selector("#learn:visible", timeout=SLOW)
-    page.wait_for_selector("#odds .odd" if num is None else f"#odds .odd:nth-of-type({num})", timeout=SLOW)
 
 
 def shares(page):
@@ -42,21 +37,12 @@ def shares(page):
 
 
 def draw_a_y(page):
-    wait_for_figure(page)
-    page.click("#cancel")
-    expect(page.locator("#learn")).to_be_visible()
-    page.click("text=Clear")
+    expect(page.locator("#status")).to_contain_text("Draw a path", timeout=SLOW)
     for shift in (-0.03, 0.02):
         for line in (UP, DOWN):
             stroke(page, [(x, y + shift) for x, y in line])
             page.wait_for_timeout(150)
     expect(page.locator("#status")).to_contain_text("4 paths drawn")
-
-
-def learn(page):
-    page.click("#learn")
-    page.wait_for_selector("#cancel:visible")
-    wait_for_model(page)
 
 
 def set_slider(page, name, value):
@@ -70,7 +56,7 @@ def view(page, what):
 
 
 def test_a_drawn_fork_is_learned_and_kept(visit, picture, tmp_path):
-    page = visit(f"?steps={STEPS}")
+    page = visit(f"?figure=&steps={STEPS}")
     draw_a_y(page)
     picture(page, "drawn")
     page.click("#learn")
@@ -125,9 +111,8 @@ def test_a_drawn_fork_is_learned_and_kept(visit, picture, tmp_path):
     assert "drawing/model.safetensors" in zipfile.ZipFile(io.BytesIO(file.read_bytes())).namelist()
 
     # Load it in another page; reload finds it
-    other = visit()
-    wait_for_figure(other)
-    other.click("#cancel")
+    other = visit("?figure=")
+    expect(other.locator("#status")).to_contain_text("Draw a path", timeout=SLOW)
     other.set_input_files("input[type=file]", file)
     expect(other.locator(".choice")).to_contain_text("Loaded from a file", timeout=SLOW)
     assert view(other, "v.drawing.length") == 4
@@ -137,30 +122,28 @@ def test_a_drawn_fork_is_learned_and_kept(visit, picture, tmp_path):
 
 
 def test_a_reloaded_page_finds_its_job_and_cancel_ends_it(visit, studio):
-    page = visit("?steps=5000")
-    wait_for_figure(page)
-    page.wait_for_function("() => nsdeStudio.tabs.get('draw').view.losses.length", timeout=SLOW)
+    page = visit("?steps=5000")  # the first visit learns a figure by itself
+    page.wait_for_function("() => window.nsdeStudio?.tabs.get('draw')?.view?.losses.length", timeout=SLOW)
     page.reload()
     page.wait_for_selector("#cancel:visible", timeout=SLOW)
     expect(page.locator("#status")).to_contain_text(re.compile(r"Step \d+ of 5000"), timeout=SLOW)
     page.click("#cancel")
-    expect(page.locator("#status")).to_contain_text("Cancelled", timeout=5_000)
+    expect(page.locator("#status")).to_contain_text("Cancelled", timeout=SLOW)
     expect(page.locator("#learn")).to_be_enabled()
     assert studio.jobs.num_running == 0
 
+    # Nothing to learn from is said where it happens
+    page.click("text=Clear")
+    expect(page.locator("#learn")).to_be_disabled()
+    stroke(page, [(0.0, 0.0), (0.05, 0.0)])
+    expect(page.locator(".complaint:visible")).to_contain_text("too short to learn from")
+
 
 def test_two_pages_at_once_do_not_see_each_other(visit):
-    one, two = visit(f"?steps={STEPS}"), visit(f"?steps={STEPS}")
+    one, two = visit(f"?figure=c&steps={FEW}"), visit(f"?figure=three&steps={FEW}")
     for page, name in ((one, "Letter C"), (two, "Three-way")):
-        wait_for_figure(page)
-        page.click("#cancel")
-        page.click(f"text={name}")
+        wait_for_model(page, "p")
         expect(page.locator(f"button.chip:has-text('{name}')")).to_have_attribute("aria-pressed", "true")
-    for page in (one, two):
-        page.click("#learn")
-    for page in (one, two):
-        page.wait_for_selector("#learn:visible", timeout=SLOW)
-        page.wait_for_selector("#odds p", timeout=SLOW)
     assert shares(one) == [] and len(shares(two)) == 3
     assert view(one, "v.drawing.length") == 4 and view(two, "v.drawing.length") == 12
     names = [page.evaluate("sessionStorage.getItem('nsde-visitor')") for page in (one, two)]
@@ -168,23 +151,18 @@ def test_two_pages_at_once_do_not_see_each_other(visit):
 
 
 def test_a_crossing_needs_two_states_and_has_no_arrows(visit, picture):
-    page = visit(f"?steps={STEPS}")
-    wait_for_figure(page)
-    page.click("#cancel")
-    page.click("text=Crossing")
-    learn(page)
+    page = visit(f"?figure=crossing&steps={FEW}")
+    wait_for_model(page, ".odd")
     expect(page.locator("text=This model looks at two states")).to_be_visible()
     expect(page.locator("text=Arrows: where")).to_be_hidden()
-    page.wait_for_timeout(2_000)
     picture(page, "crossing")
 
 
 def test_a_phone_draws_with_a_finger(visit, picture):
     page = visit(
-        f"?steps={STEPS}", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True, device_scale_factor=2
+        f"?steps={FEW}", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True, device_scale_factor=2
     )
-    wait_for_figure(page)
-    wait_for_model(page)
+    wait_for_model(page, ".odd")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     stage = page.locator(".stage").bounding_box()
     page.touchscreen.tap(stage["x"] + 60, stage["y"] + stage["height"] / 2)
@@ -192,13 +170,3 @@ def test_a_phone_draws_with_a_finger(visit, picture):
     page.wait_for_timeout(1_500)
     picture(page, "phone")
     picture(page, "phone-whole", full_page=True)
-
-
-def test_nothing_to_learn_from_is_said_where_it_happens(visit):
-    page = visit()
-    wait_for_figure(page)
-    page.click("#cancel")
-    page.click("text=Clear")
-    expect(page.locator("#learn")).to_be_disabled()
-    stroke(page, [(0.0, 0.0), (0.05, 0.0)])
-    expect(page.locator(".complaint:visible")).to_contain_text("too short to learn from")

@@ -25,6 +25,7 @@ log = logging.getLogger("neuralsde.studio")
 SPARE_AFTER = (
     6.0  # seconds after which the next worker is made ready, if the job has not ended before: it takes a core to begin
 )
+READY_WITHIN = 120.0  # seconds that a worker may take to begin, beside those of its job
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 
 
@@ -161,7 +162,7 @@ class Jobs:
             job = self._waiting.pop(0)
             self._running.append(job)
             worker, self._spare = self._spare or Worker(), None
-            job.worker, job.state, job.began = worker, RUNNING, time.monotonic()
+            job.worker, job.state, job.began = worker, RUNNING, time.monotonic() + READY_WITHIN
         threading.Thread(target=self._follow, args=(job, worker), daemon=True).start()
 
     def _follow(self, job: Job, worker: Worker) -> None:
@@ -173,6 +174,7 @@ class Jobs:
                 return
             kind, value = record
             if kind == "ready":
+                job.began = time.monotonic()
                 job.hand_over(worker)
                 threading.Timer(SPARE_AFTER, self.prepare).start()
             elif kind == "event":

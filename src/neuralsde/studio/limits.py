@@ -31,6 +31,8 @@ class Limits:
     """Largest message of a page."""
     upload_bytes: int = 32 * 2**20
     """Largest file that is given to the studio."""
+    uploads: int = 6
+    """Files that are given at one time, by all visitors together."""
     requests: int = 24
     """Requests of one page that are under way."""
     calls: int = 4

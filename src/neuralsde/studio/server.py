@@ -41,6 +41,7 @@ log = logging.getLogger("neuralsde.studio")
 PAGE = Path(__file__).parent / "page"
 VISITOR = "x-studio-visitor"
 HELLO_SECONDS = 10.0
+SLOW_PAGE_SECONDS = 0.05
 FULL = 4429  # code of a socket for which there is no room
 SHORTEST_TOKEN = 16
 
@@ -65,7 +66,7 @@ class Studio:
         self.folder = Path(tempfile.mkdtemp(prefix="nsde-studio-"))
         self.jobs = Jobs(self.limits)
         self.visits = Visits(self.folder, self.jobs, self.limits)
-        self._sockets = 0
+        self._sockets = self._uploads = 0
         config = uvicorn.Config(
             Guard(self._routes(), host=host, port=self.port, token=self.token),
             log_level="critical",
@@ -177,15 +178,17 @@ class Studio:
 
         speaking = asyncio.create_task(speak())
         try:
-            await self._listen_to(page, visit, line)
+            await self._listen_to(page, visit, line, speaking)
         finally:
             visit.lines.remove(line)
             self.visits.find(visit.name)  # was here until now
             speaking.cancel()
 
-    async def _listen_to(self, page: WebSocket, visit: Visit, line: Line) -> None:
+    async def _listen_to(self, page: WebSocket, visit: Visit, line: Line, speaking: asyncio.Task[None]) -> None:
         under_way: set[asyncio.Task[None]] = set()
         while True:
+            while line.full and not speaking.done():  # nothing more is heard from a page that does not read its answers
+                await asyncio.sleep(SLOW_PAGE_SECONDS)
             message = await page.receive()
             if message["type"] == "websocket.disconnect":
                 return
@@ -218,9 +221,12 @@ class Studio:
         visit = self.visits.find(request.headers.get(VISITOR))
         if visit is None:
             return JSONResponse({"error": "Load the page again: the studio does not know this visit."}, 403)
+        if self._uploads >= self.limits.uploads:
+            return JSONResponse({"error": "Too many files at once. Wait a moment, then give the file again."}, 429)
         place = visit.folder / f"upload-{secrets.token_hex(8)}"
         most, size = self.limits.upload_bytes, 0
         too_large = JSONResponse({"error": f"A file may have {most // 2**20} MB. Give a smaller one."}, 413)
+        self._uploads += 1
         try:
             with place.open("wb") as file:
                 async for part in request.stream():
@@ -234,6 +240,7 @@ class Studio:
         except ClientDisconnect:
             return Response(status_code=400)
         finally:
+            self._uploads -= 1
             place.unlink(missing_ok=True)
 
     async def _download(self, request: Request) -> Response:

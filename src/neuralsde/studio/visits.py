@@ -26,6 +26,7 @@ from neuralsde.studio.tabs import TABS, Tab, tab_class
 
 log = logging.getLogger("neuralsde.studio")
 NAME_BYTES = 24
+MOST_WAITING = 4 * 2**20  # bytes that wait to be sent to a page before it is heard again
 
 
 class Line:
@@ -34,6 +35,7 @@ class Line:
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
         self._loop, self._most = loop, most
         self._frames: list[tuple[bool, str | bytes]] = []
+        self.waiting = 0  # characters or bytes of them
         self._some = asyncio.Event()
 
     def put(self, message: Mapping[str, Any], *, droppable: bool = False) -> None:
@@ -43,21 +45,32 @@ class Line:
             self._loop.call_soon_threadsafe(self._add, frame, droppable)
 
     def _add(self, frame: str | bytes, droppable: bool) -> None:
-        if len(self._frames) >= self._most:
+        if self.full:
             old = next((k for k, (can, _) in enumerate(self._frames) if can), None)
             if old is not None:
-                del self._frames[old]
+                self._take(old)
             elif droppable:
                 return
         self._frames.append((droppable, frame))
+        self.waiting += len(frame)
         self._some.set()
+
+    @property
+    def full(self) -> bool:
+        """Whether the page reads more slowly than it asks."""
+        return len(self._frames) >= self._most or self.waiting >= MOST_WAITING
+
+    def _take(self, number: int) -> str | bytes:
+        frame = self._frames.pop(number)[1]
+        self.waiting -= len(frame)
+        return frame
 
     async def get(self) -> str | bytes:
         """The next frame."""
         while not self._frames:
             self._some.clear()
             await self._some.wait()
-        return self._frames.pop(0)[1]
+        return self._take(0)
 
 
 class Visit:

@@ -142,10 +142,10 @@ class Draw {
     this.first = false;
   }
 
-  /** The first visit: a figure learns by itself. */
+  /** The first visit: a figure learns by itself; `?figure=NAME` in the address names it, an empty one leaves the board free. */
   async welcome() {
-    await this.ready("y");
-    await this.learn();
+    const name = new URLSearchParams(location.search).get("figure") ?? "y";
+    if (name && await this.change("ready", { name })) await this.learn();
   }
 
   event(message) {
