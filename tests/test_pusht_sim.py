@@ -259,6 +259,27 @@ def test_a_push_does_not_go_into_the_agent(env):
     np.testing.assert_allclose(env.advance(state[:2])[2:], after[2:], atol=1e-6)
 
 
+def test_a_hand_shifts_the_block_by_its_middle_and_turns_it_by_its_end(env):
+    env.set_state(np.array([50, 50, 256, 200, 0.5]))
+    block = env._env.block
+    middle = np.array(block.local_to_world((0, 45)))
+    after = env.pull(np.array([0.0, 45.0]), middle + np.array([40.0, -25.0]))
+    np.testing.assert_allclose(after[2:], [296, 175, 0.5])
+    centre, foot = (np.array(block.local_to_world(point)) for point in ((0, 45), (0, 120)))
+    place = centre + 1.4 * (foot - centre)[::-1] * [-1, 1]  # a quarter turn about the middle, and further out
+    after = env.pull(np.array([0.0, 120.0]), place)
+    np.testing.assert_allclose(block.local_to_world((0, 120)), place)
+    assert after[4] == pytest.approx(0.5 + math.pi / 2)
+    assert outline(env.pull(np.array([0.0, 45.0]), np.array([900.0, 200.0]))[None])[0].max() == pytest.approx(504)
+
+
+def test_an_agent_is_put_down_within_the_walls_and_never_on_the_block(env):
+    env.set_state(np.array([256, 200, 256, 256, 0.0]))
+    np.testing.assert_allclose(env.place_agent(np.array([100.0, 90.0])), [100, 90, 256, 256, 0])
+    np.testing.assert_allclose(env.place_agent(np.array([-80.0, 700.0]))[:2], [22, 489])
+    np.testing.assert_allclose(env.place_agent(np.array([256.0, 243.0]))[:2], [22, 489])  # 13 px above the bar
+
+
 # Images
 
 

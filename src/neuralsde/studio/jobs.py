@@ -79,6 +79,8 @@ class Job:
     error: str = ""
     worker: Worker | None = None
     began: float = 0.0
+    _early: list[dict[str, Any]] | None = field(default_factory=list)  # said before the worker has its work
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def over(self) -> bool:
@@ -87,8 +89,19 @@ class Job:
 
     def tell(self, **values: Any) -> None:
         """Say something to the job: `desk.messages()` gives it there."""
-        if self.state == RUNNING and self.worker is not None:
-            self.worker.send(values)
+        with self._lock:
+            if self._early is not None:
+                self._early.append(values)
+            elif self.state == RUNNING and self.worker is not None:
+                self.worker.send(values)
+
+    def hand_over(self, worker: Worker) -> None:
+        """Give the worker its work, and what was said meanwhile."""
+        with self._lock:
+            worker.send((self.work, str(self.folder), dict(self.given)))
+            for values in self._early or ():
+                worker.send(values)
+            self._early = None
 
 
 class Jobs:
@@ -162,7 +175,7 @@ class Jobs:
             kind, value = record
             if kind == "ready":
                 job.began = time.monotonic()
-                worker.send((job.work, str(job.folder), dict(job.given)))
+                job.hand_over(worker)
                 threading.Timer(SPARE_AFTER, self.prepare).start()
             elif kind == "event":
                 if not job.over:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TABS = {
     "draw": "neuralsde.studio.draw:Draw",
+    "pusht": "neuralsde.studio.pusht:PushTTab",
     "table": "neuralsde.studio.table:YourTable",
     "video": "neuralsde.studio.video:Video",
 }

@@ -36,6 +36,7 @@ NEAR = 20.0  # pixels off the goal within which the observation "near" tells cor
 _CORNERS = np.array([(-60, 0), (60, 0), (60, 30), (-60, 30), (-15, 30), (15, 30), (15, 120), (-15, 120)], np.float64)
 _AROUND = [0, 1, 2, 5, 6, 7, 4, 3]
 _CENTRE_OF_GRAVITY = np.array([0.0, 45.0])
+_STEADY = 20.0  # pixels from there within which a hand shifts the block without turning it
 
 
 def _checked(states: Any) -> np.ndarray:
@@ -215,6 +216,32 @@ class PushT:
             if not agent:
                 self._place_block(after)
                 break
+        return self.state
+
+    def pull(self, grip: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """Draw the block by its point `grip` (2,), given in its own frame, to `place` (2,), as a hand would.
+
+        Held near its centre of gravity it shifts, held at an end it also turns. What stops `push` stops it.
+        """
+        place = np.asarray(place, np.float64)
+        centre, held = _on_block(self.state[None], np.stack([_CENTRE_OF_GRAVITY, np.asarray(grip, np.float64)]))[0]
+        (x, y), (to_x, to_y) = held - centre, place - centre
+        turns = min(math.hypot(x, y), math.hypot(to_x, to_y)) > _STEADY
+        turn = math.atan2(x * to_y - y * to_x, x * to_x + y * to_y) if turns else 0.0
+        cos, sin = math.cos(turn), math.sin(turn)
+        return self.push(place - centre - np.array([x * cos - y * sin, x * sin + y * cos]), turn)
+
+    def place_agent(self, place: np.ndarray) -> np.ndarray:
+        """Put the agent down at `place` (2,), at rest, within the walls; where the block lies, it stays where it is."""
+        import shapely
+
+        low, high = FREE[0] + AGENT_RADIUS, FREE[1] - AGENT_RADIUS
+        at = np.clip(np.asarray(place, np.float64), low, high)
+        block = shapely.polygons(outline(self.state[None])[0])
+        if shapely.distance(shapely.points(at), block) >= AGENT_RADIUS:
+            agent = self._env.agent
+            agent.position, agent.velocity = at.tolist(), (0.0, 0.0)
+            self._env.space.reindex_shapes_for_body(agent)
         return self.state
 
     def image(self, size: int = 96, action: np.ndarray | None = None) -> np.ndarray:
