@@ -143,7 +143,7 @@ class Draw(Tab):
             check(bool(self.drawing), "There is nothing to learn from yet. Draw a path, or choose a figure.")
             self.losses, self.progress = [], {"steps": steps, "step": 0, "budget": budget, "share": 0.0}
             self._pending = self.drawing
-            seconds = None if budget is None else 3 * budget + 30
+            seconds = None if budget is None else 3 * budget + 120
             work = "neuralsde.studio.learning:learn"
             job = self.start(work, seconds=seconds, paths=self.drawing, steps=steps, seed=seed, budget=budget)
             return {"state": job.state, "steps": steps, "budget": budget}

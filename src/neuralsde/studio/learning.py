@@ -35,7 +35,7 @@ from neuralsde.training.config import RunOptions
 from neuralsde.training.fit import fit
 
 LAG = 3 * DT  # of smooth strokes, all of which have one speed
-NOISE = 0.02  # on the inputs, as in the recipe of forking paths: with more, shares differ more from one training to the next
+NOISE = 0.04  # on the inputs: about as far as two strokes of one hand lie apart
 SMOOTH_SAMPLER = {"pull": 1.0, "substeps": 4}  # pull per lag
 NEAR, BACK = 0.05, 0.24  # distance at which paths meet, and how far before and after it they are compared
 SPARE = 3.0  # times as long as drawing them took pass between two sets of paths
