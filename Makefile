@@ -18,7 +18,7 @@ test-all: $(VENV)/.installed-dev
 
 # The studio in Chromium, which is installed where that is possible; without it the tests are skipped, and say so.
 test-browser: $(VENV)/.installed-dev
-	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null 2>&1 || true
+	command -v chromium >/dev/null || timeout 400 sh -c "apt-get update -qq && apt-get install -y -qq chromium" >/dev/null 2>&1 || true
 	$(BIN)/python -m pytest tests/browser -rs
 
 # Whether a move of code kept every number: make same BASE=<commit>

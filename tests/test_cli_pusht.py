@@ -28,6 +28,7 @@ from neuralsde.experiments.tasks import pusht
 from neuralsde.metrics.imitation import summary
 from neuralsde.models.build import build
 from neuralsde.nets.config import EncodedConfig
+from neuralsde.policy import shipped as shipped_policy
 from neuralsde.policy.controller import SDEPolicy
 from neuralsde.training.config import TrainConfig
 
@@ -236,7 +237,7 @@ def test_demo_plays_draws_and_reports(folder, tmp_path, capsys):
 
 def test_demo_needs_a_policy(tmp_path, capsys, monkeypatch):
     assert "holds no policy.json" in fails(capsys, "demo", "pusht", "--policy", tmp_path)
-    monkeypatch.setattr(demo.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(shipped_policy.resources, "files", lambda package: tmp_path)
     assert "holds no trained policy" in fails(capsys, "demo", "pusht", "--output", tmp_path / "demo")
     (tmp_path / "weights" / "pusht").mkdir(parents=True)
     (tmp_path / "weights" / "pusht" / "policy.json").write_text("{}")

@@ -279,8 +279,11 @@ def test_a_moved_folder_loads(saved, tmp_path):
 def test_no_source_file_reads_or_writes_a_pickle(file):
     hits = [line for line in file.read_text().splitlines() if re.search(PICKLES, line) and ".eval(" not in line]
     allowed = {
-        "taef2.py": ['        found = torch.load(file, map_location="cpu", weights_only=True)']
-    }  # tensors, nothing else
+        "taef2.py": [
+            '        found = torch.load(file, map_location="cpu", weights_only=True)'
+        ],  # tensors, nothing else
+        "distributed.py": ["import pickle"],  # for the name of an error
+    }
     assert hits == allowed.get(file.name, [])
 
 

@@ -18,6 +18,7 @@ usage: nsde COMMAND [options]        (nsde COMMAND --help for its options)
   evaluate MODEL      score forecasts of a table, a policy in simulation, or a finished run
   compare TASK        all methods and seeds of a task into one results file
   plot RUN            a figure of a finished run
+  bench NAME          time the library beside its rivals, all in one run
   export MODEL        files that run without torch (ONNX) or with torch alone (pt2): a model's step and its plan
   data NAME           demonstrations or videos, downloaded or from files of yours, checked and ready to use
   studio              a page in the browser: draw paths, let a model learn them, and watch

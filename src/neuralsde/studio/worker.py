@@ -1,14 +1,15 @@
 """A worker process of the studio: it waits for one job, does it, and ends. To cancel a job is to kill its process.
 
-Parent and worker speak through the worker's standard input and output, one pickled record after the other, both written by the
-studio itself; nothing that comes from a page is unpickled. The worker imports torch and takes a training step before its job
+Parent and worker speak through the worker's standard input and output, one record after the other: JSON
+and arrays, so that reading one runs nothing. The worker imports torch and takes a training step before its job
 comes, so that a job starts at once.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import os
-import pickle
 import queue
 import struct
 import sys
@@ -18,6 +19,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
+ARRAY = "$array"  # in the place of an array: where it begins
 Work = Callable[..., "dict[str, Any] | None"]
 """`work(desk, **given)`: what a worker does for a tab."""
 
@@ -58,20 +62,41 @@ class Desk:
 
 
 def write(stream: BinaryIO, record: Any) -> None:
-    """One record of parent or worker."""
-    data = pickle.dumps(record, protocol=pickle.HIGHEST_PROTOCOL)
-    stream.write(struct.pack("<I", len(data)) + data)
+    """One record of parent or worker: JSON, with its arrays after it."""
+    arrays = io.BytesIO()
+
+    def apart(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            place = arrays.tell()
+            np.save(arrays, value, allow_pickle=False)
+            return {ARRAY: place}
+        if isinstance(value, np.generic):
+            return value.item()
+        raise TypeError(f"A record holds plain values and arrays. Got a {type(value).__name__}.")
+
+    text = json.dumps(record, default=apart).encode()
+    stream.write(struct.pack("<II", len(text), arrays.tell()) + text + arrays.getvalue())
     stream.flush()
 
 
 def read(stream: BinaryIO) -> Any:
-    """The next record; None at the end."""
-    head = stream.read(4)
-    if len(head) < 4:
+    """The next record, with lists for tuples; None at the end."""
+    head = stream.read(8)
+    if len(head) < 8:
         return None
-    size = struct.unpack("<I", head)[0]
-    data = stream.read(size)
-    return None if len(data) < size else pickle.loads(data)
+    size, more = struct.unpack("<II", head)
+    data = stream.read(size + more)
+    if len(data) < size + more:
+        return None
+    arrays = io.BytesIO(data[size:])
+
+    def with_arrays(values: dict[str, Any]) -> Any:
+        if values.keys() != {ARRAY}:
+            return values
+        arrays.seek(values[ARRAY])
+        return np.load(arrays, allow_pickle=False)
+
+    return json.loads(data[:size], object_hook=with_arrays)
 
 
 def main() -> None:
