@@ -28,7 +28,7 @@ from neuralsde.studio.limits import Limits
 from neuralsde.studio.server import Studio
 from neuralsde.studio.tabs import TABS
 from neuralsde.studio.visits import Visits
-from neuralsde.studio.worker import Desk
+from neuralsde.studio.worker import Desk, read, write
 
 LIMITS = Limits(sockets=6, sockets_of_visitor=2, visitors=6, upload_bytes=2**16, message_bytes=2**16)
 
@@ -357,3 +357,18 @@ def test_search_compares_models_and_keeps_one(studio):
     assert "nsde.fit(data, budget=20, seed=0, cpu=True)" in page.ask("python")["text"]
     assert page.ask("sample", num_paths=20)["paths"].shape[0] >= 20
     page.socket.close()
+
+
+def test_records_of_workers_come_back_as_they_were():
+    stream = io.BytesIO()
+    given = ["event", {"a": np.arange(6, dtype=np.uint8).reshape(2, 3), "b": [{"c": np.zeros((0, 2))}, None, 1.5, "ü"]}]
+    for record in (given, ["done", {}]):
+        write(stream, record)
+    with pytest.raises(TypeError, match=r"holds plain values and arrays. Got a bytes"):
+        write(stream, ["done", {"a": b"text"}])
+    stream.seek(0)
+    found = read(stream)
+    np.testing.assert_array_equal(found[1]["a"], given[1]["a"])
+    assert found[1]["a"].dtype == np.uint8 and found[1]["b"][0]["c"].shape == (0, 2)
+    assert found[1]["b"][1:] == [None, 1.5, "ü"]
+    assert read(stream) == ["done", {}] and read(stream) is None

@@ -242,13 +242,13 @@ def _short(values: np.ndarray) -> list[float | None]:
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
 
 
-def forecast_csv(made: TableForecast) -> bytes:
+def forecast_csv(made: TableForecast) -> str:
     """The rows of `TableForecast.write`."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(made.header)
     writer.writerows([*row[:3], *(f"{value:.8g}" for value in row[3:])] for row in made.rows())
-    return text.getvalue().encode()
+    return text.getvalue()
 
 
 @contextmanager

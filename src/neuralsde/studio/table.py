@@ -56,7 +56,7 @@ class YourTable(Tab):
         self.found: dict[str, Any] = {}
         self.panels: list[dict[str, Any]] = []
         self.report: dict[str, Any] | None = None
-        self.csv = b""
+        self.csv = ""
         self.progress: dict[str, Any] = {}
 
     def state(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class YourTable(Tab):
         self._drop_forecast()
 
     def _drop_forecast(self) -> None:
-        self.panels, self.report, self.csv, self.progress = [], None, b"", {}
+        self.panels, self.report, self.csv, self.progress = [], None, "", {}
 
     def _open(self, file: Path, example: str) -> None:
         try:
@@ -264,7 +264,7 @@ class YourTable(Tab):
         with self.lock:
             check(what == "forecast", f"There is no file {what[:40]!r}.")
             check(bool(self.csv), "There is no forecast yet. Press forecast.")
-            return "forecast.csv", self.csv
+            return "forecast.csv", self.csv.encode()
 
 
 def _without_folder(text: str, folder: Path) -> str:
