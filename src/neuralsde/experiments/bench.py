@@ -164,22 +164,12 @@ def _simulated_step(data: Trajectories, device: str) -> Way | None:
     config = NeuralSDEConfig(denoiser=None)
     model: Any = build(config, data.transitions()).to(device).train()
     states = torch.stack(data.states.split(data.lengths.tolist())).to(device, torch.float32)
-    fields, times = model._fields(), torch.arange(float(states.shape[1]), device=device)
-
-    class Simulated(torch.nn.Module):
-        noise_type, sde_type = "diagonal", "ito"
-
-        def f(self, t: Tensor, y: Tensor) -> Tensor:
-            return fields.flow(y[:, None], None)
-
-        def g(self, t: Tensor, y: Tensor) -> Tensor:
-            return fields.log_diffusion(y[:, None], None).exp()
-
+    sde, times = model.as_torchsde(), torch.arange(float(states.shape[1]), device=device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     def step() -> None:
         optimiser.zero_grad()
-        paths = torchsde.sdeint(Simulated(), states[:, 0], times, method="euler", dt=1.0)
+        paths = torchsde.sdeint(sde, states[:, 0], times, method="euler", dt=1.0)
         (paths.transpose(0, 1) - states).square().mean().backward()
         optimiser.step()
 

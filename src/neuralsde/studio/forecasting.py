@@ -29,7 +29,7 @@ from neuralsde.forecast.series import SeriesModel, SeriesReport, fit_series, fre
 from neuralsde.forecast.skill import score_forecasts
 from neuralsde.forecast.tables import TableForecast, TableModel
 from neuralsde.selection.report import Report
-from neuralsde.studio.worker import Desk
+from neuralsde.studio.worker import Desk, meanwhile
 from neuralsde.training.config import RunOptions, TrainConfig
 
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
@@ -254,9 +254,9 @@ def forecast_csv(made: TableForecast) -> str:
 @contextmanager
 def _watch(desk: Desk, run: Path, budget: float | None, steps: int | None) -> Iterator[None]:
     """Meanwhile, report how far `fit_table` is: trials of a search, or steps."""
-    over, began = threading.Event(), time.monotonic()
+    began = time.monotonic()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         while not over.wait(0.5):
             num, step = 0, 0
             with suppress(ValueError, OSError, IndexError, KeyError):
@@ -269,10 +269,5 @@ def _watch(desk: Desk, run: Path, budget: float | None, steps: int | None) -> It
                 share, said = (time.monotonic() - began) / budget, f"{num} trials" if not step else f"Step {step}"
             desk.report("progress", share=min(0.95, share), said=said)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    with meanwhile(watch):
         yield
-    finally:
-        over.set()
-        thread.join()

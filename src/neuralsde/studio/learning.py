@@ -30,7 +30,7 @@ from neuralsde.selection.report import Report
 from neuralsde.selection.search import in_words
 from neuralsde.selection.trials import build_for, sampler_of
 from neuralsde.studio.figures import DT
-from neuralsde.studio.worker import Desk
+from neuralsde.studio.worker import Desk, meanwhile
 from neuralsde.training.config import RunOptions
 from neuralsde.training.fit import fit
 
@@ -147,14 +147,13 @@ def starts_of(data: Trajectories, history: int, num: int) -> Float[torch.Tensor,
 @contextmanager
 def _watch(desk: Desk, model: NeuralSDE, data: Trajectories, run: Path, steps: int) -> Iterator[None]:
     """Meanwhile, report losses and paths of the model as it is."""
-    over = threading.Event()
     metrics = run / "metrics.jsonl"
     starts = starts_of(data, model.config.history, 8)
     span = float(data.durations.max())
     times = np.arange(0.0, span + model.scale.step, model.scale.step)
     rough = replace(model.sampler, substeps=1, pull=min(model.sampler.pull, 0.9 / model.scale.step))
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         sent, wait, seed = 0, 0.2, 0
         while not over.wait(wait):
             losses, sent = _new_losses(metrics, sent)
@@ -170,13 +169,8 @@ def _watch(desk: Desk, model: NeuralSDE, data: Trajectories, run: Path, steps: i
         losses, sent = _new_losses(metrics, sent)
         desk.report("progress", losses=losses, steps=steps)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    with meanwhile(watch):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _new_losses(metrics: Path, sent: int) -> tuple[list[dict[str, float]], int]:
@@ -192,9 +186,9 @@ def _new_losses(metrics: Path, sent: int) -> tuple[list[dict[str, float]], int]:
 @contextmanager
 def _watch_search(desk: Desk, run: Path, budget: float) -> Iterator[None]:
     """Meanwhile, report how far the search is: its trials, then the losses of the last training."""
-    over, began = threading.Event(), time.monotonic()
+    began = time.monotonic()
 
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         sent = 0
         while not over.wait(0.5):
             trials = run / "trials.json"
@@ -206,10 +200,5 @@ def _watch_search(desk: Desk, run: Path, budget: float) -> Iterator[None]:
             share = min(0.99, (time.monotonic() - began) / budget)
             desk.report("progress", losses=losses, share=share, trials=num)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
+    with meanwhile(watch):
         yield
-    finally:
-        over.set()
-        thread.join()

@@ -8,17 +8,16 @@ top level, numpy arrays, or nothing. A `ValueError` goes to the page as a senten
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from neuralsde.core.doors import door
 from neuralsde.core.records import check
 
 if TYPE_CHECKING:
     from neuralsde.studio.jobs import Job
-    from neuralsde.studio.visits import Visit
 
 TABS = {
     "draw": "neuralsde.studio.draw:Draw",
@@ -39,10 +38,25 @@ def action(method: F) -> F:
     return checked
 
 
+class Visitor(Protocol):
+    """Whose tab it is, as the tab sees them."""
+
+    folder: Path
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """A message for every open page."""
+
+    def start(self, tab: Tab, work: str, *, seconds: float | None, live: bool, given: Mapping[str, Any]) -> Job:
+        """A job of a tab."""
+
+    def cancel(self, job: Job) -> None:
+        """End a job."""
+
+
 class Tab:
     """What one visitor has in one tab. Subclasses add actions."""
 
-    def __init__(self, visit: Visit, name: str) -> None:
+    def __init__(self, visit: Visitor, name: str) -> None:
         self.visit, self.name = visit, name
         self.job: Job | None = None
         """The last job that this tab started."""

@@ -14,7 +14,8 @@ import queue
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -59,6 +60,19 @@ class Desk:
             if record is None:
                 os._exit(0)  # the parent is gone
             self._said.put(record)
+
+
+@contextmanager
+def meanwhile(watch: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Have `watch(over)` report in a thread beside the work; it returns when `over` is set, and is waited for."""
+    over = threading.Event()
+    thread = threading.Thread(target=watch, args=(over,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def write(stream: BinaryIO, record: Any) -> None:

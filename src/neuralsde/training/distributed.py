@@ -110,16 +110,17 @@ def _work(
         # As bytes: tensors in shared memory would be gone with this process. Copies: nets may share a tensor.
         end.send((True, save({k: v.cpu().clone() for k, v in result.items()}) if first else None))
     except BaseException as error:
-        end.send((False, _sendable(error)))
+        _tell(end, error)
         raise SystemExit(1) from None
 
 
-def _sendable(error: BaseException) -> BaseException:
+def _tell(end: Connection, error: BaseException) -> None:
+    """Send an error, or its words where it cannot travel or be made again."""
     try:
-        pickle.loads(pickle.dumps(error))
-        return error
+        type(error)(*error.args)  # as it is made at the other end
+        end.send((False, error))
     except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        end.send((False, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
 def _watch(group: list[Any], ends: list[Connection], stop: list[int], folder: Path | None) -> dict[str, Tensor]:
