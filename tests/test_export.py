@@ -44,6 +44,7 @@ CASES = {
     "low rank": {"covariance": nsde.LowRank(rank=1)},
     "log": {"transform": "log"},
     "whiten": {"normalise": "whiten"},
+    "directions": {"normalise": "principal", "directions": 1},
 }
 SLOPES = {
     "heun": {"sampler": nsde.Sampler(solver="heun")},

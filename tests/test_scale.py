@@ -328,9 +328,11 @@ def test_whitening_refuses_what_it_cannot_turn(np_rng):
             ValueError, match=r"`normalise='whiten'` takes vectors of up to 64 features\. Got states of shape"
         ):
             Scale(shape, normalise="whiten")
-    with pytest.raises(ValueError, match="`normalise='whiten'` mixes the features"):
+    with pytest.raises(ValueError, match="normalise='whiten' mixes the features"):
         NeuralSDEConfig(normalise="whiten", noise=(0.1, 0.2))
-    with pytest.raises(ValueError, match="`measurement` is noise of each feature; `normalise='whiten'` mixes them"):
+    with pytest.raises(
+        ValueError, match="`measurement` is noise of each feature; config.normalise='whiten' mixes them"
+    ):
         NeuralSDEConfig(normalise="whiten", law=Moments(measurement=True))
 
 

@@ -113,6 +113,7 @@ CASES = {
     "mixture": {"law": Mixture(components=2), "shared": True},
     "moments": {"law": Moments(), "noise": 0.0, "denoiser": None, "shared": True},
     "time": {"time_input": True},
+    "directions": {"normalise": "principal", "directions": 1},
 }
 
 

@@ -12,8 +12,9 @@ from neuralsde.core.records import Choice
 from neuralsde.experiments.config import Experiment
 from neuralsde.models.saving import SETTINGS
 
-# 150; `transform`, `components` of Mixture, `covariance`, `rank` of LowRank; `pad_history`; four of StepsConfig; `passes`
-MOST = 160
+# 150; `transform`, `components` of Mixture, `covariance`, `rank` of LowRank; `pad_history`; four of StepsConfig; `passes`;
+# `directions`
+MOST = 161
 
 
 def settings(kind, found=None):

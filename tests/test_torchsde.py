@@ -21,6 +21,7 @@ CASES = {
     "full": {"covariance": nsde.Full()},
     "low rank": {"covariance": nsde.LowRank(rank=1)},
     "whiten": {"normalise": "whiten"},
+    "directions": {"normalise": "principal", "directions": 1},
     "whiten, full": {"normalise": "whiten", "covariance": nsde.Full()},
 }
 

@@ -27,6 +27,7 @@ TOGETHER = 0.25  # correlation of residuals
 TAILS = 1.4  # how far the 99.5 % quantile of residuals lies out, in units of where a Gaussian's does
 MEASURED = 0.3  # share of a step's variance that does not shrink with its length
 FAST = 5.0  # how much faster a direction of small variance forgets than the largest
+MANY, FEW, MOST_OF_IT = 9, 0.4, 0.95  # features, and the share of directions that hold most of their variance
 UNEXPLAINED = 1e-3  # share of a step that must be left for its noise to be looked at
 FEW_PATHS = 12
 DENSE = 40  # steps of a path from which on a longer lag is worth a trial
@@ -154,7 +155,7 @@ class _Steps:
             found += self._tails(left, now)
         if rough:
             found += self._measured(growth)
-        return [*found, *self._fast(), *self._level(), *self._flat(), *self._gaps(), *self._dense(growth)]
+        return [*found, *self._fast(), *self._few(), *self._level(), *self._flat(), *self._gaps(), *self._dense(growth)]
 
     # Rows
 
@@ -379,6 +380,25 @@ class _Steps:
             return []
         what = f"A direction with little variance forgets {ratio:.0f} times as fast as the widest one"
         return [Trait("fast directions", ratio, f"{what}. Uncorrelated coordinates are tried.")]
+
+    def _few(self) -> list[Trait]:
+        """Many features that move in few directions, in the units that they have and in those of their spread."""
+        whole, index = self._whole()
+        size = self.raw.shape[1]
+        if size < MANY or len(index) < 2 * size or not whole.all():
+            return []
+
+        def needed(states: np.ndarray) -> int:
+            values = np.linalg.eigvalsh(np.cov(states.T))[::-1]
+            return int(np.searchsorted(values.cumsum(), MOST_OF_IT * values.sum())) + 1
+
+        num = needed(self.raw)
+        if max(num, needed(self.x)) > FEW * size:
+            return []
+        what = f"{num} of {size} directions hold {100 * MOST_OF_IT:.0f} % of the variance"
+        return [
+            Trait("few directions", num, f"{what}. A model of these is tried, with the rest as noise that reverts.")
+        ]
 
     def _level(self) -> list[Trait]:
         """Above zero, and steps grow with the level."""

@@ -74,7 +74,7 @@ def model_card(
     lines += _table(("fact", "value"), facts.items())
     lines += ["", "## Units", "", "States go in and come out in the units of the data.", ""]
     lines += _table(("feature", "mean", "standard deviation", "lowest", "highest"), _units(scale, features))
-    if scale.whitens:
+    if scale.turns:
         lines += ["", "Lowest and highest are those of the uncorrelated coordinates."]
     lines += ["", "## How it draws", ""]
     lines += _table(("setting", "value"), [(k, v) for k, v in settings.get("sampler", {}).items() if k != "kind"])

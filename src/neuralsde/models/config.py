@@ -9,7 +9,7 @@ from neuralsde.core.doors import Count, check_fields
 from neuralsde.core.records import Choice, check
 from neuralsde.nets.config import MLPConfig, NetConfig
 
-Normalise = Literal["mean_std", "isotropic", "min_max", "whiten", "none"]
+Normalise = Literal["mean_std", "isotropic", "min_max", "whiten", "principal", "none"]
 Transform = Literal["none", "log", "logit"]
 Precision = Literal["no", "tf32", "bf16"]
 
@@ -35,7 +35,8 @@ class ModelConfig(Choice):
     """Base of the settings of models; `builds` names the model's class."""
 
     normalise: Normalise = "mean_std"
-    """Scale of states: per feature, one for all features (keeps angles), to [-1, 1], uncorrelated coordinates, or none."""
+    """Scale of states: per feature, one for all features (keeps angles), to [-1, 1], uncorrelated coordinates of unit size,
+    uncorrelated coordinates in one unit for all (principal directions, largest first), or none."""
     transform: Transform | tuple[Transform, ...] = "none"
     """What is learned of a state before it is scaled: itself, its log (states above 0) or its logit (between 0 and 1); one, or
     one per feature. Paths stay in its range; steps, noise and states between two observed ones are those of the transform."""

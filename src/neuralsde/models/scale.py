@@ -2,7 +2,8 @@
 
 A state x becomes u = (φ(x) - mean) / std, where φ is the transform, x itself by default. With `whiten` it is then turned to
 coordinates in which the covariance of states is the identity and that of steps diagonal: what differs little between large
-features that go together is then as large as they are, and slow directions stand apart from fast ones.
+features that go together is then as large as they are, and slow directions stand apart from fast ones. With `principal` it is
+only turned: one unit for all features, and coordinates along the directions in which states spread, the widest first.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from neuralsde.models.config import Normalise, Transform
 from neuralsde.solvers.correlation import Correlation
 
 NEVER = 1e30  # reference steps
-MAX_WHITENED = 64  # features
+MAX_TURNED = {"whiten": 64, "principal": 1024}  # features
 FLOOR = 1e-8  # least variance of a whitened direction, of standardised features, as a share of the largest
 SLOWEST = 1e-3  # least size of steps in a whitened direction, as a share of the largest
 FLOAT = torch.finfo(torch.float32)
@@ -104,13 +105,14 @@ class Scale(nn.Module):
         self.register_buffer("time_mean", torch.zeros((), dtype=torch.float64))  # in reference steps
         self.register_buffer("time_std", torch.ones((), dtype=torch.float64))
         self.register_buffer("time_last", torch.full((), NEVER, dtype=torch.float64))
-        if self.whitens:
-            if len(self.shape) != 1 or self.shape[0] > MAX_WHITENED:
+        if self.turns:
+            most = MAX_TURNED[normalise]
+            if len(self.shape) != 1 or self.shape[0] > most:
                 raise ValueError(
-                    f"`normalise='whiten'` takes vectors of up to {MAX_WHITENED} features. Got states of shape {self.shape}. "
+                    f"`normalise={normalise!r}` takes vectors of up to {most} features. Got states of shape {self.shape}. "
                     "Use `normalise='mean_std'`."
                 )
-            for name in ("turn", "back"):  # rows of standardised states to whitened ones, and back
+            for name in ("turn", "back"):  # rows of standardised states to turned ones, and back
                 self.register_buffer(name, torch.eye(self.shape[0], dtype=torch.float64))
             self.register_buffer("pace", torch.ones(self.shape))
         self._step: Memo[float] = Memo()
@@ -137,7 +139,7 @@ class Scale(nn.Module):
             mean = states.nanmean(per_channel, keepdim=True)
             std = (states - mean).square().nanmean(per_channel, keepdim=True).sqrt()[0]
             mean = mean[0]
-            if mode == "isotropic":
+            if mode in ("isotropic", "principal"):
                 std = std.square().mean().sqrt().expand_as(std)
         if mode == "none":
             mean, std = torch.zeros_like(mean), torch.ones_like(std)
@@ -146,23 +148,26 @@ class Scale(nn.Module):
         for name, value in (("mean", mean), ("std", std), ("low", low), ("high", high)):
             getattr(self, name).copy_(value.expand(self.shape))
         self.dt_ref.copy_(pairs.dt.double().median())
-        if self.whitens:
+        if self.turns:
             self._measure_directions(pairs)
 
     def _measure_directions(self, pairs: Transition) -> None:
-        """Coordinates with states of covariance 1 and uncorrelated steps, from the slowest to the fastest."""
+        """Whitened: states of covariance 1 and uncorrelated steps, from the slowest to the fastest. Principal: the widest first."""
         before, after = (self.features(x.double()) for x in (pairs.history[:, -1], pairs.next))
         states, steps = torch.cat([before, after]), (after - before) / pairs.dt.double().sqrt()[:, None]
         variance, axes = torch.linalg.eigh(states.T @ states / len(states))
-        root = variance.clamp(min=FLOOR * max(float(variance[-1]), 1e-30)).sqrt()
-        steps = steps @ axes / root
-        size, turn = torch.linalg.eigh(steps.T @ steps / len(steps))
+        if self.normalise == "principal":
+            root, turn = torch.ones_like(variance), torch.eye(len(axes)).to(axes).flip(1)
+        else:
+            root = variance.clamp(min=FLOOR * max(float(variance[-1]), 1e-30)).sqrt()
+            steps = steps @ axes / root
+            size, turn = torch.linalg.eigh(steps.T @ steps / len(steps))
+            size = size.clamp(min=0).sqrt()
+            self.pace.copy_((size / size[-1].clamp(min=1e-30)).clamp(min=SLOWEST))
         to = axes / root @ turn
         sign = torch.where(before[0] @ to < 0, -1.0, 1.0)  # eigenvectors have none: the first state is positive
         self.turn.copy_(to * sign)
         self.back.copy_((axes * root @ turn * sign).T)
-        size = size.clamp(min=0).sqrt()
-        self.pace.copy_((size / size[-1].clamp(min=1e-30)).clamp(min=SLOWEST))
         seen = self.states(torch.cat([pairs.history[:, -1], pairs.next]))
         self.low.copy_(seen.amin(0))
         self.high.copy_(seen.amax(0))
@@ -190,9 +195,9 @@ class Scale(nn.Module):
         return self._step.get([self.dt_ref], lambda: float(self.dt_ref))
 
     @property
-    def whitens(self) -> bool:
+    def turns(self) -> bool:
         """Whether states are turned to uncorrelated coordinates. `low` and `high` are then in these."""
-        return self.normalise == "whiten"
+        return self.normalise in MAX_TURNED
 
     def _each(self, part: str, x: Tensor) -> Tensor:
         """A function of the transforms, feature by feature."""
@@ -203,10 +208,10 @@ class Scale(nn.Module):
 
     def check_states(self, x: Tensor, mask: Tensor | None = None) -> None:
         """Refuse raw states (..., *S) that have no place in these units; `mask` is of what was observed."""
-        if self.whitens and mask is not None:
+        if self.turns and mask is not None:
             raise ValueError(
-                "`normalise='whiten'` needs whole states: a missing entry is part of every coordinate. Got missing entries. "
-                "Fill them, or use `normalise='mean_std'`."
+                f"`normalise={self.normalise!r}` needs whole states: a missing entry is part of every coordinate. Got missing "
+                "entries. Fill them, or use `normalise='mean_std'`."
             )
         parts = (x,) if len(self.transforms) == 1 else x.unbind(self.axis)
         for place, (kind, values) in enumerate(zip(self.transforms, parts)):
@@ -220,22 +225,22 @@ class Scale(nn.Module):
                 )
 
     def features(self, x: Tensor) -> Tensor:
-        """Raw states as transformed features of unit size: the units of the scale, but for the turn of whitened ones."""
+        """Raw states as transformed features of unit size: the units of the scale, but for their turn."""
         return (self._each("to", x) - self.mean) / self.std
 
     def states(self, x: Tensor) -> Tensor:
         """Raw states in units of the scale."""
         u = self.features(x)
-        return _product(u, self.turn) if self.whitens else u
+        return _product(u, self.turn) if self.turns else u
 
     def raw(self, u: Tensor) -> Tensor:
         """The inverse of `states`."""
-        u = _product(u, self.back) if self.whitens else u
+        u = _product(u, self.back) if self.turns else u
         return self._each("back", u * self.std + self.mean)
 
     def spread(self, std: Tensor) -> Tensor:
         """Standard deviations of transformed features, for those of independent entries in units of the scale."""
-        if self.whitens:
+        if self.turns:
             std = _product(std**2, self.back**2).sqrt()
         return std * self.std
 
@@ -248,7 +253,7 @@ class Scale(nn.Module):
 
     def root(self, x: Float[Tensor, "B *S"], root: Float[Tensor, "B d m"]) -> Float[Tensor, "B d m"]:
         """Raw noise per root of a unit of time at raw states, flattened, for noise `root` w in units of the scale."""
-        root = (self.back.mT @ root.double()).to(root.dtype) if self.whitens else root
+        root = (self.back.mT @ root.double()).to(root.dtype) if self.turns else root
         unit = self._each("slope", x).flatten(1) * self.std.flatten() / self.step**0.5
         return unit[..., None] * root
 
@@ -260,7 +265,7 @@ class Scale(nn.Module):
 
     def _features_covariance(self, cov: Float[Tensor, "B d d"]) -> Float[Tensor, "B d d"]:
         """Of transformed features, for one in units of the scale."""
-        cov = (self.back.mT @ cov.double() @ self.back).to(cov.dtype) if self.whitens else cov
+        cov = (self.back.mT @ cov.double() @ self.back).to(cov.dtype) if self.turns else cov
         std = self.std.flatten()
         return std[:, None] * cov * std
 
@@ -276,19 +281,23 @@ class Scale(nn.Module):
         """
         if self.normalise in ("mean_std", "whiten"):
             return torch.zeros_like(self.mean), torch.ones_like(self.std)
-        low, high = self.states(self.low), self.states(self.high)
+        low, high = self._ends()
         return (low + high) / 2, ((high - low).square() / 12).clamp(min=1e-6)
+
+    def _ends(self) -> tuple[Tensor, Tensor]:
+        """The data's range in units of the scale."""
+        return (self.low, self.high) if self.turns else (self.states(self.low), self.states(self.high))
 
     def fields(
         self, x: Tensor, drift: Tensor, diffusion: Tensor, correlation: Correlation | None = None
     ) -> tuple[Tensor, Tensor]:
         """Raw drift and diffusion at raw states, by Ito's formula, for those in units of the scale.
 
-        Of whitened states the diffusion is the standard deviation per feature; their noise is correlated.
+        Of turned states the diffusion is the standard deviation per feature; their noise is correlated.
         """
-        drift = (_product(drift, self.back) if self.whitens else drift) * self.std / self.step
+        drift = (_product(drift, self.back) if self.turns else drift) * self.std / self.step
         g, slope = self.spread(diffusion) / self.step**0.5, self._each("slope", x)
-        if self.whitens and correlation is not None:
+        if self.turns and correlation is not None:
             variance = torch.diagonal(self._turned(diffusion, correlation), dim1=1, dim2=2)
             g = variance.sqrt().reshape(g.shape) / self.step**0.5
         return slope * drift + 0.5 * self._each("bend", x) * g**2, slope * g
@@ -300,7 +309,7 @@ class Scale(nn.Module):
     def log_volume(self, batch: Transition) -> Float[Tensor, " B"]:
         """What a log density of the next states in these units exceeds that in raw units by, over what was observed."""
         volume = self.log_unit(batch.next, batch.mask)
-        return volume + self.back.slogdet().logabsdet.float() if self.whitens else volume
+        return volume + self.back.slogdet().logabsdet.float() if self.turns else volume
 
     def log_unit(self, x: Tensor, mask: Tensor | None) -> Float[Tensor, " B"]:
         """What a log density of the features of raw states exceeds that in raw units by, over what was observed."""
@@ -311,7 +320,7 @@ class Scale(nn.Module):
         """The data's range widened by `ranges` times its width on both sides, in units of the scale."""
 
         def widened() -> tuple[Tensor, Tensor]:
-            low, high = (v if self.whitens else self.states(v) for v in (self.low, self.high))
+            low, high = self._ends()
             width = (high - low).clamp(min=1.0)
             return low - ranges * width, high + ranges * width
 

@@ -124,10 +124,10 @@ class Moments(Law):
         able = config.start_probability == 1 and config.history == 1
         remedy = "It needs tau='start' and history=1."
         check(not self.measurement or able, f"`measurement` is learned by the likelihood of several lags. {remedy}")
-        mixed = self.measurement and config.normalise == "whiten"
+        mixed = self.measurement and config.normalise in ("whiten", "principal")
         check(
             not mixed,
-            "`measurement` is noise of each feature; `normalise='whiten'` mixes them. Use `normalise='mean_std'`.",
+            f"`measurement` is noise of each feature; {config.normalise=} mixes them. Use `normalise='mean_std'`.",
         )
 
 
@@ -261,6 +261,9 @@ class NeuralSDEConfig(BackboneModelConfig):
     """How the noise of a step goes together: Diagonal, Full or LowRank."""
     denoiser: Denoiser | None = field(default_factory=Denoiser)
     """The part that gives the score. None: no balance and no pull."""
+    directions: Count | None = None
+    """With normalise="principal": how many directions the nets see and move. Each other one reverts to its mean by itself, as fast
+    and with as much noise as it does in the data. None: all."""
     shared: bool = False
     """One net for all fields: a pass gives flow, diffusion (on features it does not train) and denoiser together."""
     sampler: Sampler = field(default_factory=Sampler)
@@ -275,8 +278,21 @@ class NeuralSDEConfig(BackboneModelConfig):
         check(min(levels) >= 0, f"`noise` must not be negative. Got {self.noise=}.")
         all_or_none = (min(levels) > 0) == (max(levels) > 0)
         check(all_or_none, f"`noise` must be positive for all features or none. Got {self.noise=}.")
-        turned = self.normalise == "whiten" and isinstance(self.noise, tuple)
-        check(not turned, "`normalise='whiten'` mixes the features. Got one `noise` for each. Give one for all.")
+        turned = self.normalise in ("whiten", "principal") and isinstance(self.noise, tuple)
+        check(
+            not turned, f"normalise={self.normalise!r} mixes the features. Got one `noise` for each. Give one for all."
+        )
+        check(
+            self.directions is None or self.normalise == "principal",
+            f"`directions` are principal ones. Got {self.normalise=}. Set `normalise='principal'`, or leave them out.",
+        )
+        able = self.directions is None or not (
+            self.law.further or self.law.transports or isinstance(self.covariance, LowRank)
+        )
+        check(
+            able,
+            "`directions` go with Euler() or Moments(), and with noise that is Diagonal() or Full(). Use one of each.",
+        )
         bridge = self.interpolation == "bridge" and not self.law.stochastic
         check(not bridge, "interpolation='bridge' needs the diffusion. Use a law with noise, or 'linear'.")
         alone = self.shared and list(self.parts) == ["flow"]

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from neuralsde.models.evaluation import evaluated, has_dropout
 from neuralsde.nets.fused import read_all
@@ -38,29 +39,32 @@ class Fields:
 
     def read(self, state: Tensor, condition: Tensor | None, *names: str) -> dict[str, Tensor]:
         """The named fields: one pass of each net, or one of the trunk that they share."""
-        config = self.config
+        config, sizes = self.config, self.sizes
         self.passes.update(["trunk"] if config.shared else names)
+        seen = state if config.directions is None else state[..., : config.directions]
         if config.shared:
-            (trunk,) = read_all([self.nets["trunk"]], state, condition)
-            every = _plain(trunk).split(self._num_fields, 1)
+            (trunk,) = read_all([self.nets["trunk"]], seen, condition)
+            every = sizes.whole(_plain(trunk)).split(self._num_fields, 1)
             raw = {name: v[:, 0] if v.shape[1] == 1 else v for name, v in zip(config.parts, every)}
         else:
-            given = read_all([self.nets[name] for name in names], state, condition)
-            raw = {name: _plain(value) for name, value in zip(names, given)}
-        units = {"flow": self.sizes.velocity, "diffusion": self.sizes.log_g}
+            given = read_all([self.nets[name] for name in names], seen, condition)
+            raw = {name: sizes.whole(_plain(value)) for name, value in zip(names, given)}
+        units: dict[str, Any] = {"flow": partial(sizes.drift, state=state), "diffusion": sizes.log_g}
         return {name: units[name](raw[name]) if name in units else raw[name] for name in names}
 
     @property
     def _num_fields(self) -> list[int]:
-        return list(self.config.num_fields(self.sizes.low.numel()).values())
+        return list(self.config.num_fields(self.config.directions or self.sizes.low.numel()).values())
 
     def correlation(self, read: Mapping[str, Tensor]) -> Correlation | None:
         """How the noise goes together, of fields that were read; None where it is independent."""
         if "correlation" not in read:
             return None
         raw, size = read["correlation"], self.sizes.low.numel()
-        kind = FullCorrelation if self.config.parts["correlation"] is None else LowRankCorrelation
-        return kind.of(raw.reshape(raw.shape[0], -1, size))
+        columns = raw.reshape(raw.shape[0], -1, size)
+        if self.config.parts["correlation"] is not None:
+            return LowRankCorrelation.of(columns)
+        return FullCorrelation.of(functional.pad(columns, (0, 0, 0, size - columns.shape[1])))
 
     def flow(self, state: Tensor, condition: Tensor | None) -> Tensor:
         """f, in units of std / dt_ref."""

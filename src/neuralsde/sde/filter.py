@@ -186,7 +186,7 @@ class GaussianFilter:
     def sensor(self) -> Sensor:
         """Reads the features of the scale."""
         eye = torch.eye(len(self.walk), dtype=torch.float64, device=self.walk.device)
-        matrix = self.scale.back.mT if self.scale.whitens else eye
+        matrix = self.scale.back.mT if self.scale.turns else eye
         least = EXACT * (matrix.square() @ self.walk.double().square())
         return Sensor(matrix, torch.maximum(self.variance.double(), least))
 

@@ -85,12 +85,12 @@ class NeuralSDE(SequenceModel):
         self.law: StepLaw = built_by(config.law)(
             config.law, scale.shape, start=start, correlated=bool(config.covariance.further)
         )
-        size = math.prod(scale.shape)
+        size = math.prod(seen_shape(config, scale.shape))
         if isinstance(config.covariance, Full) and size > MAX_FULL:
             raise ValueError(f"covariance=Full() takes up to {MAX_FULL} entries. Got {size}. Use LowRank().")
         measured = isinstance(config.law, Moments) and config.law.measurement
         self.measurement = MeasurementNoise(scale.shape) if measured else None
-        self.sizes = StepSizes(scale.shape)
+        self.sizes = StepSizes(scale.shape, config.directions)
         sigma = torch.as_tensor(config.noise, dtype=torch.float32)
         if sigma.ndim and len(sigma) != scale.shape[0]:
             raise ValueError(f"`noise` must be one number or one per feature ({scale.shape[0]}). Got {len(sigma)}.")
@@ -112,6 +112,7 @@ class NeuralSDE(SequenceModel):
 
     @classmethod
     def default_nets(cls, config: NeuralSDEConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
+        shape = seen_shape(config, shape)
         net, parts = backbone_of(config.net, images=True), config.num_fields(math.prod(shape))
         form = Form(shape, config.history, context_size + config.num_late, late=config.num_late)
         if config.shared:
@@ -145,7 +146,11 @@ class NeuralSDE(SequenceModel):
         gap = self._gap(pairs, self._fields())
         if pairs.mask is not None:
             gap = gap.rows(pairs.mask.flatten(1).all(1).nonzero()[:, 0])
-        flow.solve(gap.state, gap.conditions(0.0), gap.step / gap.dt / self.sizes.rate)
+        target = gap.step / gap.dt / self.sizes.rate
+        flow.solve(self.seen(gap.state), gap.conditions(0.0), self.seen(target))
+
+    def seen(self, state: Tensor) -> Tensor:
+        return state if self.config.directions is None else state[..., : self.config.directions]
 
     def _check_interpolation(self, pairs: Transition) -> None:
         """Slots of an interpolated state hold part of the step that is to be learned; only smooth paths bear that."""
@@ -164,7 +169,7 @@ class NeuralSDE(SequenceModel):
     @property
     def input_noise(self) -> Tensor:
         """σ; in whitened coordinates in proportion to their steps, or it would hide the slow among them."""
-        return self.sigma * self.scale.pace if self.scale.whitens else self.sigma
+        return self.sigma * self.scale.pace if self.scale.turns else self.sigma
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         groups = {name: list(net.parameters()) for name, net in self.nets.items()}
@@ -449,8 +454,8 @@ class NeuralSDE(SequenceModel):
     ) -> tuple[Tensor, Tensor]:
         """Drift and diffusion at states x (B, *S) or histories (B, H, *S), in raw units (Ito).
 
-        `time` is that since the start of the path. With normalise="whiten" the diffusion is the standard deviation per feature:
-        in raw units the noise is correlated.
+        `time` is that since the start of the path. With normalise="whiten" or "principal" the diffusion is the standard deviation
+        per feature: in raw units the noise is correlated.
         """
         x, _, context = self._check_inputs(x, [0.0, 1.0], context)
         how: Sampler = self.own_sampler(sampler)
@@ -529,19 +534,18 @@ class NeuralSDE(SequenceModel):
 
     def check_nets(self) -> None:
         """They must give one value per feature: other shapes would broadcast, and train something else."""
-        state = torch.zeros(2, self.config.history, *self.scale.shape)
+        shape = seen_shape(self.config, self.scale.shape)
+        state = torch.zeros(2, self.config.history, *shape)
         size = self.scale.context_size + self.config.num_late
         condition = torch.zeros(2, size) if size else None
         if len(set(self.nets.values())) < len(self.nets):
             raise ValueError(
                 "`nets` must hold a net of its own for each name: what they learn must not mix. Got one twice."
             )
-        parts = self.config.num_fields(math.prod(self.scale.shape))
+        parts = self.config.num_fields(math.prod(shape))
         for name, net in self.nets.items():
             carries = name == "transport"
-            given = (
-                target_form(Backbone, Form(self.scale.shape, condition_size=size)).condition_size if carries else size
-            )
+            given = target_form(Backbone, Form(shape, condition_size=size)).condition_size if carries else size
             what = f"a state {tuple(state.shape)} and a condition {(2, given) if given else None}"
             try:
                 with torch.no_grad():
@@ -555,6 +559,15 @@ class NeuralSDE(SequenceModel):
             except (TypeError, RuntimeError) as error:
                 raise ValueError(f"The net {name!r} must take {what}. It says: {error}") from error
             num = 1 if carries else sum(parts.values()) if self.config.shared else parts[name]
-            wanted = (2, *([num] if num > 1 or (self.config.shared and not carries) else []), *self.scale.shape)
+            wanted = (2, *([num] if num > 1 or (self.config.shared and not carries) else []), *shape)
             if got != wanted:
                 raise ValueError(f"The net {name!r} must map a state {tuple(state.shape)} to {wanted}. Got {got}.")
+
+
+def seen_shape(config: NeuralSDEConfig, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of what the nets see of a state: all of it, or its leading directions."""
+    if config.directions is None:
+        return shape
+    most = math.prod(shape)
+    check(config.directions <= most, f"`directions` must be at most {most}, the features. Got {config.directions}.")
+    return (config.directions,)

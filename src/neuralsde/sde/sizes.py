@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from neuralsde.core.memo import Memo
 from neuralsde.data.transition import Transition
@@ -19,9 +20,13 @@ class StepSizes(nn.Module):
     high: Tensor
     typical: Tensor
     rate: Tensor
+    reverts: Tensor
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], directions: int | None = None) -> None:
         super().__init__()
+        self.directions = directions
+        if directions is not None:
+            self.register_buffer("reverts", torch.zeros(shape))
         for name, value in (("low", 0.0), ("high", 0.0), ("typical", 0.0), ("rate", 1.0)):
             self.register_buffer(name, torch.full(shape, value))
         self._curve: Memo[tuple[Tensor, Tensor, Tensor]] = Memo()
@@ -37,7 +42,27 @@ class StepSizes(nn.Module):
         self.high.copy_(high.log())
         self.low.copy_((1e-4 * high).log())
         self.typical.copy_(size.square().nanmean(0).sqrt().clamp(1e-2 * high, 0.5 * high).log())
+        if self.directions is not None:
+            self._measure_rest(scale.states(pairs.history[:, -1]), step, dt)
         self.rate.copy_((step**2 / dt).nanmean(0).div(dt.nanmean(0)).sqrt().clamp(min=1e-6))  # Δt-weighted, as the loss
+
+    def _measure_rest(self, state: Tensor, step: Tensor, dt: Tensor) -> None:
+        """How fast what the nets do not see reverts to its mean, by least squares, and the noise that is left."""
+        fast = -(state * step).sum(0) / (state.square() * dt).sum(0).clamp(min=1e-30)
+        self.reverts[self.directions :] = fast.clamp(0.0, 1.0 / float(dt.max()))[self.directions :]
+        left = ((step + self.reverts * state * dt) ** 2 / dt).mean(0).sqrt().log()
+        rest = left.clamp(self.low + 1e-3, self.high - 1e-3)
+        self.typical[self.directions :] = rest[self.directions :]
+
+    def whole(self, raw: Tensor) -> Tensor:
+        """What nets give, of all entries of a state: 0 for those that they do not see."""
+        missing = 0 if self.directions is None else self.low.numel() - self.directions
+        return functional.pad(raw, (0, missing)) if missing else raw
+
+    def drift(self, raw: Tensor, state: Tensor) -> Tensor:
+        """A velocity at a state from a net's output; what the nets do not see reverts to its mean."""
+        velocity = self.velocity(raw)
+        return velocity if self.directions is None else velocity - self.reverts * state[:, -1]
 
     def velocity(self, raw: Tensor) -> Tensor:
         """A velocity from a net's output, which is in units of the data's velocities."""

@@ -31,7 +31,7 @@ class TorchSDE(nn.Module):
         self.scale, self.nets = scale, nets
         self.at = at
         self.correlated = correlated
-        self.noise_type = "general" if correlated or scale.whitens else "diagonal"
+        self.noise_type = "general" if correlated or scale.turns else "diagonal"
 
     def _coefficients(self, t: Any, y: Tensor) -> tuple[Tensor, Coefficients]:
         x = y.reshape(-1, *self.scale.shape)

@@ -141,6 +141,7 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
         *((timed, slots) if several else (untimed,)),
         step,
         Candidate("history 3", three, "three slots, with noise against error", 1.2),
+        *_principal(found, {**usual, **two, "history": 3, "noise": 0.1}),
         Candidate("one step", {**usual}, "the paper's state: one observation, one step"),
     ]
     default = timed if found.together >= GOES else step
@@ -149,6 +150,7 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
         Move("noise 0.004", {"noise": 0.004}, "less noise, finer detail"),
         Move("noise 0.05", {"noise": 0.05}, "more noise, paths that find back"),
         Move("noise 0.2", {"noise": 0.2}, "much noise, against few data"),
+        *_more_directions(found),
         Move("half the lag", {"lag": lag and lag / 2}, "finer steps"),
         *([Move("no time", {"time_input": False}, "the field is the same at all times")] if several else []),
         Move("twice the lag", {"lag": lag and lag * 2}, "longer steps"),
@@ -189,14 +191,35 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
         slots = {"history": 3, "pad_history": True, "noise": 0.1}
         why = "a smooth motion with jitter: several slots tell one from the other"
         first.append(Candidate("history 3, noise 0.1", {**usual, **slots}, why, 1.6))
+        first += _principal(found, {**usual, **slots})
         moves.append(Move("noise 0.2", {"noise": 0.2}, "much noise, against few data"))
+    else:
+        first += _principal(found, plain)
     first.append(Candidate("input noise", usual, "noise on the inputs and a denoiser, against few data", 1.4))
     moves = [
         *([Move("moments", law, "the mean and covariance of the whole gap", cost)] if law else []),
         Move("noise 0.05", {"noise": 0.05}, "noise on the inputs, against few data"),
+        *_more_directions(found),
         *moves,
     ]
     return default, first, moves
+
+
+def _principal(found: Diagnosis, settings: dict[str, Any]) -> list[Candidate]:
+    """A model of the directions that hold most of the variance, where these are few."""
+    if "few directions" not in found:
+        return []
+    num = int(found.value("few directions"))
+    own: dict[str, Any] = {"normalise": "principal", "directions": num, "covariance": Diagonal()}
+    if num <= MANY and settings["net"] is MIDDLE:
+        own["net"] = SMALL
+    return [Candidate("few directions", {**settings, **own}, "many features move in few directions", 1.2)]
+
+
+def _more_directions(found: Diagnosis) -> list[Move]:
+    if "few directions" not in found:
+        return []
+    return [Move("twice the directions", {"directions": 2 * int(found.value("few directions"))}, "finer detail")]
 
 
 def _shared_moves(found: Diagnosis) -> list[Move]:

@@ -29,9 +29,10 @@ SHARED = ("scale.dt_ref", "law.steps")  # tensors that members have in common
 def form_of(model: Any, data: Transitions) -> Hashable:
     """What models must have in common to be stacked."""
     config: NeuralSDEConfig = model.config
-    same = (config.history, config.start_probability, config.time_input, config.normalise, str(config.transform))
+    same = (config.history, config.start_probability, config.time_input, str(config.transform))
+    scale = (config.normalise, config.directions)
     parts = (repr(config.law), repr(config.covariance), repr(config.denoiser), config.shared, repr(config.net))
-    return (*same, *parts, config.noisy, model.scale.step, data.data.shape, data.data.context_size)
+    return (*same, *scale, *parts, config.noisy, model.scale.step, data.data.shape, data.data.context_size)
 
 
 def fit_together(models: Sequence[SequenceModel], data: Sequence[Transitions], config: TrainConfig) -> None:
