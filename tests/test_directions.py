@@ -92,12 +92,12 @@ def test_it_learns_saves_and_loads(settings, tmp_path):
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="`directions` are principal ones. Got normalise='mean_std'"):
+    with pytest.raises(ValueError, match=r"`directions` are principal ones. Got normalise='mean_std'"):
         NeuralSDEConfig(directions=2)
     for wrong in ({"law": Mixture()}, {"law": Transport()}, {"covariance": LowRank()}):
         with pytest.raises(ValueError, match="`directions` go with"):
             NeuralSDEConfig(normalise="principal", directions=2, **wrong)
-    with pytest.raises(ValueError, match="`directions` must be at most 12, the features. Got 13"):
+    with pytest.raises(ValueError, match=r"`directions` must be at most 12, the features. Got 13"):
         model_of(turned(num=4, length=20)[0], directions=13)
 
 

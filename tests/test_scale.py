@@ -331,7 +331,7 @@ def test_whitening_refuses_what_it_cannot_turn(np_rng):
     with pytest.raises(ValueError, match="normalise='whiten' mixes the features"):
         NeuralSDEConfig(normalise="whiten", noise=(0.1, 0.2))
     with pytest.raises(
-        ValueError, match="`measurement` is noise of each feature; config.normalise='whiten' mixes them"
+        ValueError, match=r"`measurement` is noise of each feature; config.normalise='whiten' mixes them"
     ):
         NeuralSDEConfig(normalise="whiten", law=Moments(measurement=True))
 
