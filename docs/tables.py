@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from neuralsde.experiments import result_tables
+from neuralsde.experiments.recipes import known_sdes
 
 ROOT = Path(__file__).parent.parent
 
@@ -152,6 +153,20 @@ def branching_short() -> str:
     return _show(_named(_tables("branching")[0], rows))
 
 
+def branching_lag() -> str:
+    """Each method with our lag and without; rows that are not there say so."""
+    cells = _tables("branching")[0]
+    found, body = {line[0]: line for line in cells[1:]}, []
+    for density in (1, 10):
+        for name, label in FORKS.items():
+            with_lag = f"{name[:-1]}, our lag)" if name.endswith(")") else name
+            without = name if name.endswith(")") else f"{name}, without lag"
+            for row, lag in ((with_lag, "3"), (without, f"{1 / density:g}")):
+                line = found.get(f"{row}, density {density}", ["", result_tables.ABSENT, *["–"] * 5])
+                body.append([f"{label}, density {density}", lag, line[1], *line[3:]])
+    return _show([["model", "lag", "branches taken", *cells[0][3:]], *body])
+
+
 def branching_hard() -> str:
     """Other forks, and the forms that fail."""
     names = ("NSDE, three branches", "NSDE, 60° fork", *(f"NSDE, paper's choices, density {d}" for d in (1, 10)))
@@ -218,6 +233,15 @@ def _known(wanted: Callable[[str], bool]) -> Callable[[], str]:
     return lambda: _show(_pick(_tables("known-sdes")[0], FIELDS, wanted))
 
 
+def known_sdes_paper() -> str:
+    """The paper's equation and its authors' code, system by system."""
+    labels = [label for label in known_sdes.comparison() if label.endswith(("paper's equation", "authors' code"))]
+    found = {line[0]: line for line in _pick(_tables("known-sdes")[0], [c for c in FIELDS if c != "true family %"])[1:]}
+    absent = [result_tables.ABSENT, *["–"] * 3]
+    rows = [found.get(label, [label, *absent]) for label in labels]
+    return _show([[c for c in FIELDS if c != "true family %"], *rows])
+
+
 def known_sdes_source() -> str:
     """What the rows stand on."""
     runs = _results("known_sdes.json")["runs"]
@@ -248,6 +272,23 @@ def peers_time() -> str:
     head, *rows = _peers()["time"]
     kept = [head, *(r for r in rows if r[head.index("quality")] == "drift error")]
     return _show(_pick(kept, ["system", "rival", "its best", "we reach it sooner by", "our best"]))
+
+
+def peers_tuning() -> str:
+    """Drift error after a short training at each learning rate; the plain net, which has no drift, by its likelihood."""
+    rows = _results("known_sdes_peers.json")["tuning"]
+    if not rows:
+        return "The search for these learning rates was not recorded."
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from peers.report import LABELS, TASK_LABELS
+
+    rates, body = sorted({row["lr"] for row in rows}), []
+    for task, method in dict.fromkeys((row["task"], row["method"]) for row in rows):
+        own = {row["lr"]: row for row in rows if (row["task"], row["method"]) == (task, method)}
+        scores = {lr: row.get("drift_error", row.get("excess_nll")) for lr, row in own.items()}
+        cells = [f"{scores[lr]:.2g}" if scores.get(lr) is not None else "fails" for lr in rates]
+        body.append([TASK_LABELS[task], LABELS[method], *cells])
+    return _show([["system", "method", *(f"{lr:g}" for lr in rates)], *body])
 
 
 def peers_gaussian() -> str:
@@ -796,13 +837,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "branching": branching,
     "branching-short": branching_short,
     "branching-hard": branching_hard,
+    "branching-lag": branching_lag,
     "branching-source": branching_source,
     "history": history,
     "inverse-dynamics": inverse_dynamics,
     "known-sdes-fields": known_sdes_fields,
     "known-sdes-laws": known_sdes_laws,
     "known-sdes-start": _known(lambda r: r.endswith(", start")),
-    "known-sdes-paper": _known(lambda r: "paper" in r),
+    "known-sdes-paper": known_sdes_paper,
     "known-sdes-hard": _known(lambda r: any(w in r for w in ("gaps", "measurement", "missing", "start, irregular"))),
     "known-sdes-source": known_sdes_source,
     "peers-nll": _peer("nll"),
@@ -811,6 +853,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-factors": _peer("time", without="seeds"),
     "peers-time": peers_time,
     "peers-gaussian": peers_gaussian,
+    "peers-tuning": peers_tuning,
     "peers-noisy-drift": _peer("noisy drift"),
     "peers-noisy-diffusion": _peer("noisy diffusion"),
     "peers-memory": _peer("memory"),
