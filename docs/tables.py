@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from neuralsde.experiments import result_tables
+from neuralsde.experiments.compare import interval
 from neuralsde.experiments.recipes import known_sdes
 
 ROOT = Path(__file__).parent.parent
@@ -296,6 +297,83 @@ def peers_gaussian() -> str:
     head, *rows = _peers()["time"]
     kept = [head, *(r for r in rows if r[1] == "Gaussian MLP" and r[2] == "excess NLL")]
     return _show(_pick(kept, ["system", "its best", "we reach it sooner by"]))
+
+
+# The paper's remaining claims
+
+CLAIMS = {"alpha": "weight of the score", "delta": "flow loss", "joint": "f and g", "ablation": "parts"}
+
+
+def _claims() -> dict[tuple[str, str, str], dict[str, dict]]:
+    """Claim, case and way: the interval of each score over training seeds."""
+    if not (ROOT / "results" / "paper_claims.json").exists():
+        return {}
+    found: dict[tuple[str, str, str], list[dict]] = {}
+    for row in _results("paper_claims.json")["rows"]:
+        found.setdefault((row["claim"], row["case"], row["way"]), []).append(row)
+    return {key: _claim_scores(rows) for key, rows in found.items()}
+
+
+def _claim_scores(rows: list[dict]) -> dict[str, dict]:
+    kept = [row["scores"] for row in rows if "scores" in row]
+    shares = [score["branch_fraction"][0] for score in kept if "branch_fraction" in score]
+    plain = {name for score in kept for name, value in score.items() if not isinstance(value, list)}
+    found = {name: interval([score.get(name) for score in kept]) for name in plain}
+    return found | {"share": interval(shares), "runs": {"mean": len(rows), "kept": len(kept)}}
+
+
+def _spread(scores: dict[str, dict], name: str, factor: float = 1.0, digits: int = 1) -> str:
+    value = scores.get(name, {})
+    if scores["runs"]["kept"] < scores["runs"]["mean"] or value.get("mean") is None:
+        return "diverges" if not scores["runs"]["kept"] else "diverges in part"
+    half = f" ± {factor * value['ci95']:.{digits}f}" if value.get("ci95") is not None else ""
+    return f"{factor * value['mean']:.{digits}f}{half}"
+
+
+def claims_known() -> str:
+    """Drift errors in percent of every claim on known SDEs."""
+    found = _claims()
+    cases = list(dict.fromkeys(case for _, case, _ in found if "fork" not in case))
+    if not cases:
+        return f"The claims were {result_tables.ABSENT} yet."
+    body = []
+    for claim, way in dict.fromkeys((claim, way) for claim, case, way in found if case in cases):
+        own = [found.get((claim, case, way)) for case in cases]
+        cells = [_spread(scores, "drift_error", 100) if scores else result_tables.ABSENT for scores in own]
+        body.append([CLAIMS[claim], way, *cells])
+    order = list(CLAIMS.values())
+    return _show([["what", "way", *cases], *sorted(body, key=lambda line: order.index(line[0]))])
+
+
+def claims_known_all() -> str:
+    """Every score of every claim on known SDEs."""
+    body = []
+    for (_, case, way), scores in _claims().items():
+        if "fork" not in case:
+            cells = [_spread(scores, name, 100) for name in ("drift_error", "diffusion_error", "coverage_80")]
+            laws = [_spread(scores, f"energy_{k}_steps", 1000) for k in (10, 100)]
+            body.append([f"{case}, {way}", *cells, *laws])
+    if not body:
+        return f"The claims were {result_tables.ABSENT} yet."
+    head = ["system, way", "drift error %", "diffusion error %", "80 % band", "10-step law", "100-step law"]
+    return _show([head, *body])
+
+
+def _claims_fork(*claims: str) -> Callable[[], str]:
+    def table() -> str:
+        body = []
+        for (claim, case, way), scores in _claims().items():
+            if claim in claims and "fork" in case:
+                share = scores["share"]
+                taken = "–" if share["mean"] is None else f"{share['mean']:.2f} ({share['min']:.2f}–{share['max']:.2f})"
+                cells = [_spread(scores, "neither", 100), _spread(scores, "distance", digits=4)]
+                cells += [_spread(scores, name, digits=3) for name in ("fork_offset", "end_error")]
+                body.append([f"{way}, {case.removeprefix('fork, ')}", taken, *cells])
+        if not body:
+            return f"The claims were {result_tables.ABSENT} yet."
+        return _show([["way", "upper branch", "neither %", "distance", "fork offset", "end error"], *body])
+
+    return table
 
 
 # Push-T
@@ -847,6 +925,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "known-sdes-paper": known_sdes_paper,
     "known-sdes-hard": _known(lambda r: any(w in r for w in ("gaps", "measurement", "missing", "start, irregular"))),
     "known-sdes-source": known_sdes_source,
+    "claims-known": claims_known,
+    "claims-known-all": claims_known_all,
+    "claims-fork": _claims_fork("alpha", "delta", "joint"),
+    "claims-ablation": _claims_fork("ablation"),
     "peers-nll": _peer("nll"),
     "peers-drift": _peer("drift"),
     "peers-law": _peer("law"),
