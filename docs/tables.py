@@ -299,6 +299,53 @@ def peers_gaussian() -> str:
     return _show(_pick(kept, ["system", "its best", "we reach it sooner by"]))
 
 
+# The peers' own benchmarks
+
+
+def _mean_range(values: list[float], digits: int) -> str:
+    if not values:
+        return "diverges"
+    middle = f"{statistics.mean(values):.{digits}f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def peers_fim() -> str:
+    """MMD² on the eight systems of FIM-SDE, by the time between observations."""
+    if not (ROOT / "results" / "peers_fim.json").exists():
+        return f"This benchmark was {result_tables.ABSENT} yet."
+    rows = _results("peers_fim.json")["rows"]
+    cases = sorted({(row["noise"], row["dt"]) for row in rows})
+    body = []
+    for system in dict.fromkeys(row["system"] for row in rows):
+        own = [row for row in rows if row["system"] == system]
+        cells = []
+        for case in cases:
+            found = [row["mmd"] for row in own if (row["noise"], row["dt"]) == case and "mmd" in row]
+            cells.append(_mean_range(found, 3))
+        floor = {row["realisation"]: row["truth"] for row in own}
+        body.append([system, *cells, _mean_range(list(floor.values()), 3)])
+    names = [f"every {dt:g}" + (f", {100 * noise:.0f} % noise" if noise else "") for noise, dt in cases]
+    return _show([["system", *names, "true SDE"], *body])
+
+
+def peers_lorenz() -> str:
+    """KL on the stochastic Lorenz attractor, ours beside published numbers."""
+    if not (ROOT / "results" / "peers_lorenz.json").exists():
+        return f"This benchmark was {result_tables.ABSENT} yet."
+    data = _results("peers_lorenz.json")
+    times, rows = sorted({row["time"] for row in data["rows"]}), data["rows"]
+    body = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == method and "kl" in row]
+        body.append([method, *(_mean_range([r["kl"] for r in own if r["time"] == t], 2) for t in times)])
+    floor = {(row["seed"], row["time"]): row["truth"] for row in rows if "truth" in row}
+    body.append(["true SDE", *(_mean_range([v for (_, at), v in floor.items() if at == t], 2) for t in times)])
+    for method in dict.fromkeys(row["method"] for row in data["published"]):
+        own = {row["time"]: row for row in data["published"] if row["method"] == method}
+        body.append([f"{method}, as published", *(f"{own[t]['kl']} ± {own[t]['spread']}" for t in times)])
+    return _show([["method", *(f"t = {t:g}" for t in times)], *body])
+
+
 # The paper's remaining claims
 
 CLAIMS = {"alpha": "weight of the score", "delta": "flow loss", "joint": "f and g", "ablation": "parts"}
@@ -929,6 +976,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "claims-known-all": claims_known_all,
     "claims-fork": _claims_fork("alpha", "delta", "joint"),
     "claims-ablation": _claims_fork("ablation"),
+    "peers-fim": peers_fim,
+    "peers-lorenz": peers_lorenz,
     "peers-nll": _peer("nll"),
     "peers-drift": _peer("drift"),
     "peers-law": _peer("law"),
