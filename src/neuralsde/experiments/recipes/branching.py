@@ -97,8 +97,7 @@ def comparison() -> dict[str, Experiment]:
     rows: dict[str, Experiment] = {}
     v_prediction = replace(ddim(), model=replace(cast("Any", ddim().model), prediction="v_prediction"))
     for density in (1, 10):
-        ours = at_density(neural_sde(), density)
-        rows[f"NSDE, density {density}"] = ours
+        rows[f"NSDE, density {density}"] = at_density(neural_sde(), density)
         rows[f"NSDE, paper's choices, density {density}"] = at_density(paper(), density)
         for name, rival in (("DDIM", v_prediction), ("Rectified Flow", rectified_flow())):
             for target, words in (("next", "next state"), ("increment", "increment")):
@@ -107,13 +106,16 @@ def comparison() -> dict[str, Experiment]:
                     label = f"{name} ({words}{', noisy input' if noise else ''}), density {density}"
                     rows[label] = at_density(replace(rival, model=model), density)
         rows[f"DDIM (increment, predicts the sample), density {density}"] = at_density(ddim(), density)
-        rows[f"NSDE, without lag, density {density}"] = with_lag(ours, None)
-        for name, rival in (
-            ("DDIM (increment, predicts the sample", ddim()),
-            ("DDIM (increment", v_prediction),
-            ("Rectified Flow (increment", rectified_flow()),
-        ):
-            rows[f"{name}, our lag), density {density}"] = with_lag(at_density(rival, density), ours.task.lag)
     rows["NSDE, three branches"] = three_branches()
     rows["NSDE, 60° fork"] = wide_fork()
+    rivals = {
+        "DDIM (increment, predicts the sample": ddim(),
+        "DDIM (increment": v_prediction,
+        "Rectified Flow (increment": rectified_flow(),
+    }
+    for density in (1, 10):
+        ours = at_density(neural_sde(), density)
+        rows[f"NSDE, without lag, density {density}"] = with_lag(ours, None)
+        for name, rival in rivals.items():
+            rows[f"{name}, our lag), density {density}"] = with_lag(at_density(rival, density), ours.task.lag)
     return rows
