@@ -370,9 +370,11 @@ def _claim_scores(rows: list[dict]) -> dict[str, dict]:
 
 
 def _spread(scores: dict[str, dict], name: str, factor: float = 1.0, digits: int = 1) -> str:
-    value = scores.get(name, {})
-    if scores["runs"]["kept"] < scores["runs"]["mean"] or value.get("mean") is None:
-        return "diverges" if not scores["runs"]["kept"] else "diverges in part"
+    runs, value = scores["runs"], scores.get(name, {})
+    if runs["kept"] < runs["mean"]:
+        return "diverges in part" if runs["kept"] else "diverges"
+    if value.get("mean") is None:
+        return "–"
     half = f" ± {factor * value['ci95']:.{digits}f}" if value.get("ci95") is not None else ""
     return f"{factor * value['mean']:.{digits}f}{half}"
 
