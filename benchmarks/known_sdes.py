@@ -3,7 +3,7 @@
 python benchmarks/known_sdes.py --output results/known_sdes_peers.json --sde-matching PATH --workers 15
 
 Every method sees the same paths, has the same number of parameters (± 2 %, inference nets included), one thread, and the
-learning rate of three that suited it best (`--tune`). A time is that of training alone: data, building, a few steps that
+same learning rate on every system (`--tune` tries three). A time is that of training alone: data, building, a few steps that
 warm up, and scoring are not counted; nothing is compiled. Each time is a training of its own, whose schedule ends there.
 Torchsde's latent SDE sees windows of 20 gaps, SDE Matching of 40 (as its notebook), both drawn anew from the paths for
 each step; ours and the Gaussian perceptron see transitions. The prior of both latent SDEs lives in data space, so that

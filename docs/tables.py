@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from neuralsde.experiments import result_tables
+from neuralsde.experiments.compare import interval
+from neuralsde.experiments.recipes import known_sdes
 
 ROOT = Path(__file__).parent.parent
 
@@ -152,6 +154,20 @@ def branching_short() -> str:
     return _show(_named(_tables("branching")[0], rows))
 
 
+def branching_lag() -> str:
+    """Each method with our lag and without; rows that are not there say so."""
+    cells = _tables("branching")[0]
+    found, body = {line[0]: line for line in cells[1:]}, []
+    for density in (1, 10):
+        for name, label in FORKS.items():
+            with_lag = f"{name[:-1]}, our lag)" if name.endswith(")") else name
+            without = name if name.endswith(")") else f"{name}, without lag"
+            for row, lag in ((with_lag, "3"), (without, f"{1 / density:g}")):
+                line = found.get(f"{row}, density {density}", ["", result_tables.ABSENT, *["–"] * 5])
+                body.append([f"{label}, density {density}", lag, line[1], *line[3:]])
+    return _show([["model", "lag", "branches taken", *cells[0][3:]], *body])
+
+
 def branching_hard() -> str:
     """Other forks, and the forms that fail."""
     names = ("NSDE, three branches", "NSDE, 60° fork", *(f"NSDE, paper's choices, density {d}" for d in (1, 10)))
@@ -218,6 +234,15 @@ def _known(wanted: Callable[[str], bool]) -> Callable[[], str]:
     return lambda: _show(_pick(_tables("known-sdes")[0], FIELDS, wanted))
 
 
+def known_sdes_paper() -> str:
+    """The paper's equation and its authors' code, system by system."""
+    labels = [label for label in known_sdes.comparison() if label.endswith(("paper's equation", "authors' code"))]
+    found = {line[0]: line for line in _pick(_tables("known-sdes")[0], [c for c in FIELDS if c != "true family %"])[1:]}
+    absent = [result_tables.ABSENT, *["–"] * 3]
+    rows = [found.get(label, [label, *absent]) for label in labels]
+    return _show([[c for c in FIELDS if c != "true family %"], *rows])
+
+
 def known_sdes_source() -> str:
     """What the rows stand on."""
     runs = _results("known_sdes.json")["runs"]
@@ -250,11 +275,154 @@ def peers_time() -> str:
     return _show(_pick(kept, ["system", "rival", "its best", "we reach it sooner by", "our best"]))
 
 
+def peers_tuning() -> str:
+    """Drift error after a short training at each learning rate; the plain net, which has no drift, by its likelihood."""
+    rows = _results("known_sdes_peers.json")["tuning"]
+    if not rows:
+        return "The search for these learning rates was not recorded."
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from peers.report import LABELS, TASK_LABELS
+
+    rates, body = sorted({row["lr"] for row in rows}), []
+    for task, method in dict.fromkeys((row["task"], row["method"]) for row in rows):
+        own = {row["lr"]: row for row in rows if (row["task"], row["method"]) == (task, method)}
+        scores = {lr: row.get("drift_error", row.get("excess_nll")) for lr, row in own.items()}
+        cells = [f"{scores[lr]:.2g}" if scores.get(lr) is not None else "fails" for lr in rates]
+        body.append([TASK_LABELS[task], LABELS[method], *cells])
+    return _show([["system", "method", *(f"{lr:g}" for lr in rates)], *body])
+
+
 def peers_gaussian() -> str:
     """The plain perceptron, which is sooner."""
     head, *rows = _peers()["time"]
     kept = [head, *(r for r in rows if r[1] == "Gaussian MLP" and r[2] == "excess NLL")]
     return _show(_pick(kept, ["system", "its best", "we reach it sooner by"]))
+
+
+# The peers' own benchmarks
+
+
+def _mean_range(values: list[float], digits: int) -> str:
+    if not values:
+        return "diverges"
+    middle = f"{statistics.mean(values):.{digits}f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def peers_fim() -> str:
+    """MMD² on the eight systems of FIM-SDE, by the time between observations."""
+    if not (ROOT / "results" / "peers_fim.json").exists():
+        return f"This benchmark was {result_tables.ABSENT} yet."
+    rows = _results("peers_fim.json")["rows"]
+    cases = sorted({(row["noise"], row["dt"]) for row in rows})
+    body = []
+    for system in dict.fromkeys(row["system"] for row in rows):
+        own = [row for row in rows if row["system"] == system]
+        cells = []
+        for case in cases:
+            found = [row["mmd"] for row in own if (row["noise"], row["dt"]) == case and "mmd" in row]
+            cells.append(_mean_range(found, 3))
+        floor = {row["realisation"]: row["truth"] for row in own}
+        body.append([system, *cells, _mean_range(list(floor.values()), 3)])
+    names = [f"every {dt:g}" + (f", {100 * noise:.0f} % noise" if noise else "") for noise, dt in cases]
+    return _show([["system", *names, "true SDE"], *body])
+
+
+def peers_lorenz() -> str:
+    """KL on the stochastic Lorenz attractor, ours beside published numbers."""
+    if not (ROOT / "results" / "peers_lorenz.json").exists():
+        return f"This benchmark was {result_tables.ABSENT} yet."
+    data = _results("peers_lorenz.json")
+    times, rows = sorted({row["time"] for row in data["rows"]}), data["rows"]
+    body = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == method and "kl" in row]
+        body.append([method, *(_mean_range([r["kl"] for r in own if r["time"] == t], 2) for t in times)])
+    floor = {(row["seed"], row["time"]): row["truth"] for row in rows if "truth" in row}
+    body.append(["true SDE", *(_mean_range([v for (_, at), v in floor.items() if at == t], 2) for t in times)])
+    for method in dict.fromkeys(row["method"] for row in data["published"]):
+        own = {row["time"]: row for row in data["published"] if row["method"] == method}
+        body.append([f"{method}, as published", *(f"{own[t]['kl']} ± {own[t]['spread']}" for t in times)])
+    return _show([["method", *(f"t = {t:g}" for t in times)], *body])
+
+
+# The paper's remaining claims
+
+CLAIMS = {"alpha": "weight of the score", "delta": "flow loss", "joint": "f and g", "ablation": "parts"}
+
+
+def _claims() -> dict[tuple[str, str, str], dict[str, dict]]:
+    """Claim, case and way: the interval of each score over training seeds."""
+    if not (ROOT / "results" / "paper_claims.json").exists():
+        return {}
+    found: dict[tuple[str, str, str], list[dict]] = {}
+    for row in _results("paper_claims.json")["rows"]:
+        found.setdefault((row["claim"], row["case"], row["way"]), []).append(row)
+    return {key: _claim_scores(rows) for key, rows in found.items()}
+
+
+def _claim_scores(rows: list[dict]) -> dict[str, dict]:
+    kept = [row["scores"] for row in rows if "scores" in row]
+    shares = [score["branch_fraction"][0] for score in kept if "branch_fraction" in score]
+    plain = {name for score in kept for name, value in score.items() if not isinstance(value, list)}
+    found = {name: interval([score.get(name) for score in kept]) for name in plain}
+    return found | {"share": interval(shares), "runs": {"mean": len(rows), "kept": len(kept)}}
+
+
+def _spread(scores: dict[str, dict], name: str, factor: float = 1.0, digits: int = 1) -> str:
+    runs, value = scores["runs"], scores.get(name, {})
+    if runs["kept"] < runs["mean"]:
+        return "diverges in part" if runs["kept"] else "diverges"
+    if value.get("mean") is None:
+        return "–"
+    half = f" ± {factor * value['ci95']:.{digits}f}" if value.get("ci95") is not None else ""
+    return f"{factor * value['mean']:.{digits}f}{half}"
+
+
+def claims_known() -> str:
+    """Drift errors in percent of every claim on known SDEs."""
+    found = _claims()
+    cases = list(dict.fromkeys(case for _, case, _ in found if "fork" not in case))
+    if not cases:
+        return f"The claims were {result_tables.ABSENT} yet."
+    body = []
+    for claim, way in dict.fromkeys((claim, way) for claim, case, way in found if case in cases):
+        own = [found.get((claim, case, way)) for case in cases]
+        cells = [_spread(scores, "drift_error", 100) if scores else result_tables.ABSENT for scores in own]
+        body.append([CLAIMS[claim], way, *cells])
+    order = list(CLAIMS.values())
+    return _show([["what", "way", *cases], *sorted(body, key=lambda line: order.index(line[0]))])
+
+
+def claims_known_all() -> str:
+    """Every score of every claim on known SDEs."""
+    body = []
+    for (_, case, way), scores in _claims().items():
+        if "fork" not in case:
+            cells = [_spread(scores, name, 100) for name in ("drift_error", "diffusion_error", "coverage_80")]
+            laws = [_spread(scores, f"energy_{k}_steps", 1000) for k in (10, 100)]
+            body.append([f"{case}, {way}", *cells, *laws])
+    if not body:
+        return f"The claims were {result_tables.ABSENT} yet."
+    head = ["system, way", "drift error %", "diffusion error %", "80 % band", "10-step law", "100-step law"]
+    return _show([head, *body])
+
+
+def _claims_fork(*claims: str) -> Callable[[], str]:
+    def table() -> str:
+        body = []
+        for (claim, case, way), scores in _claims().items():
+            if claim in claims and "fork" in case:
+                share = scores["share"]
+                taken = "–" if share["mean"] is None else f"{share['mean']:.2f} ({share['min']:.2f}–{share['max']:.2f})"
+                cells = [_spread(scores, "neither", 100), _spread(scores, "distance", digits=4)]
+                cells += [_spread(scores, name, digits=3) for name in ("fork_offset", "end_error")]
+                body.append([f"{way}, {case.removeprefix('fork, ')}", taken, *cells])
+        if not body:
+            return f"The claims were {result_tables.ABSENT} yet."
+        return _show([["way", "upper branch", "neither %", "distance", "fork offset", "end error"], *body])
+
+    return table
 
 
 # Push-T
@@ -796,21 +964,29 @@ TABLES: dict[str, Callable[[], str]] = {
     "branching": branching,
     "branching-short": branching_short,
     "branching-hard": branching_hard,
+    "branching-lag": branching_lag,
     "branching-source": branching_source,
     "history": history,
     "inverse-dynamics": inverse_dynamics,
     "known-sdes-fields": known_sdes_fields,
     "known-sdes-laws": known_sdes_laws,
     "known-sdes-start": _known(lambda r: r.endswith(", start")),
-    "known-sdes-paper": _known(lambda r: "paper" in r),
+    "known-sdes-paper": known_sdes_paper,
     "known-sdes-hard": _known(lambda r: any(w in r for w in ("gaps", "measurement", "missing", "start, irregular"))),
     "known-sdes-source": known_sdes_source,
+    "claims-known": claims_known,
+    "claims-known-all": claims_known_all,
+    "claims-fork": _claims_fork("alpha", "delta", "joint"),
+    "claims-ablation": _claims_fork("ablation"),
+    "peers-fim": peers_fim,
+    "peers-lorenz": peers_lorenz,
     "peers-nll": _peer("nll"),
     "peers-drift": _peer("drift"),
     "peers-law": _peer("law"),
     "peers-factors": _peer("time", without="seeds"),
     "peers-time": peers_time,
     "peers-gaussian": peers_gaussian,
+    "peers-tuning": peers_tuning,
     "peers-noisy-drift": _peer("noisy drift"),
     "peers-noisy-diffusion": _peer("noisy diffusion"),
     "peers-memory": _peer("memory"),

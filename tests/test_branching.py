@@ -83,3 +83,23 @@ def test_one_setting_serves_both_densities():
     assert sparse.model == dense.model and sparse.train == dense.train
     assert (sparse.task.density, dense.task.density) == (1, 10)
     assert sparse.task.lag == dense.task.lag
+
+
+def test_a_rival_of_a_longer_step_is_straight_between_its_steps():
+    run = recipes.with_lag(recipes.at_density(recipes.rectified_flow(), 10), 3.0)
+    task = branching.BranchingTask(run.task)
+    model = build(run.model, task.data().transitions(lag=3.0))
+    drawn = branching.draw(model, run.task, num_paths=2)
+    path = drawn.paths[0]
+    assert path.shape == (2, 1001, 2) and sum(drawn.nfe.values()) == 34 * 10
+    corners = path[:, [0, 30, 60]]
+    assert torch.allclose(path[:, 15], corners[:, :2].mean(1), atol=1e-5)
+    assert torch.allclose(path[:, 40], torch.lerp(corners[:, 1], corners[:, 2], 1 / 3), atol=1e-5)
+
+
+@pytest.mark.parametrize("density", [1, 10])
+def test_without_the_lag_paths_take_as_many_solver_steps_in_a_unit_of_time(density):
+    ours = recipes.at_density(recipes.neural_sde(), density)
+    bare = recipes.with_lag(ours, None)
+    assert bare.task.lag is None and ours.model.sampler.substeps / ours.task.lag == 4
+    assert bare.model.sampler.substeps * density == max(4, density)

@@ -170,11 +170,14 @@ def test_the_true_family_is_fitted_by_maximum_likelihood(small):
     assert got["parametric_diffusion_error"] < 0.02
 
 
+WAYS = ("start", "interpolated", "paper's equation", "authors' code")
+
+
 def test_every_row_of_the_comparison_can_be_built():
     rows = recipes.comparison()
     assert {r.task.system for r in rows.values()} == set(ALL)
     for system in recipes.CORE:
-        for kind in ("start", "interpolated", "paper's choice", "start, irregular", "interpolated, irregular"):
+        for kind in (*WAYS, "start, irregular", "interpolated, irregular"):
             assert f"{system}, {kind}" in rows
 
 

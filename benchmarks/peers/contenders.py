@@ -210,7 +210,7 @@ class Method:
 
     build: Build
     lr: float
-    """The best of `LEARNING_RATES` in short runs (`--tune`), by the error of the drift; the adjoint breaks down at 1e-2."""
+    """One of `LEARNING_RATES`, picked in short runs by the error of the drift; `--tune` records such runs."""
     own: bool = False
     """Of this library: read at more times, and trained by `fit`."""
     recurrent: bool = False

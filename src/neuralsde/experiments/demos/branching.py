@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 
 DENSITIES = (1, 10)
 BUDGET = "1 min"  # of the model that `nsde.fit` chooses
-METHODS = {"NSDE": recipes.neural_sde, "DDIM": recipes.ddim, "Rectified Flow": recipes.rectified_flow}
+METHODS = {
+    "NSDE": recipes.neural_sde,
+    "DDIM, predicts the sample": recipes.ddim,
+    "Rectified Flow": recipes.rectified_flow,
+}
 ABLATION: dict[str, Sampler | None] = {
     "Flow": Sampler(diffusion=0.0, balance=0.0),
     "Flow + diffusion": Sampler(balance=0.0),

@@ -19,6 +19,7 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "ou-start": known_sdes.start,
     "ou-interpolated": known_sdes.interpolated,
     "ou-paper": known_sdes.paper,
+    "ou-authors-code": known_sdes.authors_code,
     "pusht": pusht.neural_sde,
     "pusht-cpu": pusht.on_cpu,
     "pusht-diffusion-policy": pusht.diffusion_policy,

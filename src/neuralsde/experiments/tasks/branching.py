@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from neuralsde.baselines.fixed_step import FixedStepModel
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.config import BranchingConfig
 from neuralsde.experiments.task import Scores, Task
@@ -58,10 +60,22 @@ def draw(
     seed: int = 0,
     sampler: Sampler | None = None,
 ) -> Draw:
-    """Paths (1, N, T, 2) of the model from the origin."""
+    """Paths (1, N, T, 2) of the model from the origin; between steps longer than those of the data they are straight."""
     rng = torch.Generator().manual_seed(seed)
-    num = num_paths or config.num_paths
-    return model.draw(torch.zeros(2), times(config), num_paths=num, sampler=sampler, rng=rng)
+    num, asked, grid = num_paths or config.num_paths, times(config), times(config)
+    whole = isinstance(model, FixedStepModel) and model.scale.step > 1.001 / config.density
+    if whole:
+        grid = model.scale.step * torch.arange(math.ceil(END_TIME / model.scale.step) + 1, dtype=torch.float64)
+    drawn = model.draw(torch.zeros(2), grid, num_paths=num, sampler=sampler, rng=rng)
+    return replace(drawn, paths=_between(drawn.paths, grid, asked)) if whole else drawn
+
+
+def _between(paths: Float[Tensor, "B N K 2"], grid: Float[Tensor, " K"], asked: Float[Tensor, " T"]) -> Tensor:
+    """Points of these paths at other times, on the lines between their own."""
+    after = torch.searchsorted(grid, asked).clamp(1, len(grid) - 1)
+    share = ((asked - grid[after - 1]) / (grid[after] - grid[after - 1])).to(paths)[:, None]
+    after = after.to(paths.device)
+    return torch.lerp(paths[:, :, after - 1], paths[:, :, after], share)
 
 
 def branch_of(paths: Float[Tensor, "N T 2"], config: BranchingConfig) -> Int[Tensor, " N"]:
