@@ -33,8 +33,8 @@ from neuralsde.studio.tabs import Tab, action
 MOST_STROKES, MOST_POINTS = 60, 4_000  # of a drawing, and of a stroke
 MOST_NUMBERS = 400_000  # of the paths in one answer
 UNDONE = 40  # drawings that undo remembers
-GRID = 40  # points of the fields along each side
-SIDE = 1.2  # half the side of the square that the fields are shown on
+GRID = 45  # points of the fields along each side
+SIDE = 1.35  # half the side of the square that the fields are shown on
 ENDS_APART = 0.3  # distance from which on two ends are two branches
 ARRIVES = 0.4  # how near a path must come to an end to count as gone there
 MOST_BYTES = 32 * 2**20  # of a saved model, unpacked
@@ -75,6 +75,7 @@ class Draw(Tab):
         self.losses: list[dict[str, float]] = []
         self.progress: dict[str, Any] = {}
         self.reference: tuple[float, float] | None = None
+        self._pending: Drawing = []  # what a training learns from
 
     def state(self) -> dict[str, Any]:
         with self.lock:
@@ -120,7 +121,9 @@ class Draw(Tab):
             if self.drawing or self.figure:
                 self.before = [*self.before[-UNDONE:], (self.drawing, self.figure)]
             self.drawing, self.figure = drawing, name
-            return self._drawing_state()
+        if not _same(self._pending, drawing[: len(self._pending)]):
+            self.cancel()  # what it learns from is gone
+        return self._drawing_state()
 
     def _drawing_state(self) -> dict[str, Any]:
         """The drawing for the page."""
@@ -200,7 +203,7 @@ class Draw(Tab):
     def _need_model(self) -> tuple[NeuralSDE, Drawing]:
         with self.lock:
             model, learned = self.model, self.learned
-        check(model is not None, "There is no model yet. Press learn.")
+        check(model is not None, "There is no model yet. Draw a path, then press learn.")
         assert model is not None
         return model, learned
 

@@ -88,7 +88,9 @@ def quick_candidate(data: Trajectories) -> tuple[Candidate, Any, Any]:
         fixed |= {"lag": LAG, "noise": NOISE}
     steps = plan(found, fixed)
     words = "Paths cross: where one goes on depends on where it came from, so the model sees two states, not one."
-    why = words if meets else f"One state tells where a path goes on; {steps.default.why.split(';')[0]}."
+    one = "One state tells where a path goes on"
+    long = f"{one}. The strokes are smooth, so a step of the model spans {round(LAG / DT)} of their points."
+    why = words if meets else long if smooth else f"{one}; {steps.default.why}."
     return replace(steps.default, why=why, name="two states" if meets else "one state"), steps.train, found
 
 
