@@ -3,8 +3,8 @@
 import json
 import os
 import re
-import struct
 import shutil
+import struct
 import sys
 import zipfile
 from collections import Counter
