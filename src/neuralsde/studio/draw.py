@@ -32,6 +32,7 @@ from neuralsde.studio.tabs import Tab, action
 
 MOST_STROKES, MOST_POINTS = 60, 4_000  # of a drawing, and of a stroke
 MOST_NUMBERS = 400_000  # of the paths in one answer
+STRETCH = 12  # times its budget that a search may take: it plans its steps once, and others may use the machine meanwhile
 UNDONE = 40  # drawings that undo remembers
 GRID = 45  # points of the fields along each side
 SIDE = 1.35  # half the side of the square that the fields are shown on
@@ -146,7 +147,7 @@ class Draw(Tab):
             check(bool(self.drawing), "There is nothing to learn from yet. Draw a path, or choose a figure.")
             self.losses, self.progress = [], {"steps": steps, "step": 0, "budget": budget, "share": 0.0}
             self._pending = self.drawing
-            seconds = None if budget is None else 3 * budget + 120
+            seconds = None if budget is None else STRETCH * budget + 120
             work = "neuralsde.studio.learning:learn"
             job = self.start(work, seconds=seconds, paths=self.drawing, steps=steps, seed=seed, budget=budget)
             return {"state": job.state, "steps": steps, "budget": budget}

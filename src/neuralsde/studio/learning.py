@@ -36,7 +36,8 @@ from neuralsde.training.fit import fit
 
 LAG = 3 * DT  # of smooth strokes, all of which have one speed
 NOISE = 0.04  # on the inputs: about as far as two strokes of one hand lie apart
-SMOOTH_SAMPLER = {"pull": 1.0, "substeps": 4}  # pull per lag
+SMOOTH_SAMPLER = {"pull": 0.25, "substeps": 4}
+"""Pull per lag. A strong one narrows paths before a fork, and a small error of the drift there then decides their branch."""
 NEAR, BACK = 0.05, 0.24  # distance at which paths meet, and how far before and after it they are compared
 SPARE = 3.0  # times as long as drawing them took pass between two sets of paths
 SHOWN = 24  # paths of each set

@@ -242,7 +242,8 @@ class Draw {
     if (progress.budget) {
       this.bar.value = progress.share ?? 0;
       const trials = progress.trials ? `${progress.trials} trials so far` : "Looking at your paths";
-      this.status.textContent = progress.step ? `The best of them learns from everything: step ${progress.step}` : `${trials}, about ${Math.max(0, Math.round((1 - (progress.share ?? 0)) * progress.budget))} s left`;
+      const left = (progress.share ?? 0) < 0.99 ? `about ${Math.round((1 - (progress.share ?? 0)) * progress.budget)} s left` : "longer than planned: the machine is busy";
+      this.status.textContent = progress.step ? `The best of them learns from everything: step ${progress.step}` : `${trials}, ${left}`;
     } else {
       this.bar.value = progress.step / progress.steps || 0;
       this.status.textContent = progress.step ? `Step ${progress.step} of ${progress.steps}: the thin lines are its paths right now` : "Looking at your paths…";
