@@ -32,7 +32,9 @@ from neuralsde.studio.tabs import Tab, action
 
 MOST_STROKES, MOST_POINTS = 60, 4_000  # of a drawing, and of a stroke
 MOST_NUMBERS = 400_000  # of the paths in one answer
-STRETCH = 12  # times its budget that a search may take: it plans its steps once, and others may use the machine meanwhile
+STRETCH = (
+    12  # times its budget that a search may take: it plans its steps once, and others may use the machine meanwhile
+)
 UNDONE = 40  # drawings that undo remembers
 GRID = 45  # points of the fields along each side
 SIDE = 1.35  # half the side of the square that the fields are shown on

@@ -69,7 +69,7 @@ class Draw {
     this.arrows = toggle({ label: "Arrows: where the drift points", name: "arrows", onchange: () => this.stage.redraw() });
     this.heat = toggle({ label: "Heat: how strong the noise is", name: "heat", onchange: () => this.stage.redraw() });
     this.why = make("p", { class: "words", hidden: true });
-    this.heatWords = make("p", { class: "words" }, "The drift alone makes one path. Noise makes paths differ, and decides where they part.");
+    this.heatWords = make("p", { class: "words" }, "The drift alone makes one path from each place. Noise makes paths differ, and decides where they part.");
     this.odds = make("div", { class: "odds", id: "odds" });
     this.choice = make("div", { class: "choice" });
     this.file = make("input", { type: "file", accept: ".zip", hidden: true, onchange: () => this.load() });
@@ -100,7 +100,7 @@ class Draw {
         show: (v) => (this.model ? (this.model.step / v).toFixed(3) : `1/${v}`), onchange: again,
       }),
       diffusion: slider({
-        label: "Share of noise", name: "diffusion", words: "At 0 every path is the same; at 1 the noise is as it was learned.",
+        label: "Share of noise", name: "diffusion", words: "At 0 all paths from one place are the same; at 1 the noise is as it was learned.",
         min: 0, max: 3, step: 0.05, value: 1, show: (v) => `${Math.round(v * 100)} %`, onchange: both,
       }),
       pull: slider({
