@@ -19,7 +19,7 @@ pytest.importorskip("starlette")
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from neuralsde.studio.draw import Draw, _branch_of, _branches
+from neuralsde.studio.draw import GRID, Draw, _branch_of, _branches
 from neuralsde.studio.figures import DT, FIGURES, SPEED, even, figure
 from neuralsde.studio.frames import decode, encode
 from neuralsde.studio.jobs import Job, Jobs
@@ -276,6 +276,16 @@ def test_undo_and_a_stroke_of_ones_own(visit):
         visit.tab("nothing")
 
 
+def test_a_training_whose_drawing_is_gone_is_stopped(visit):
+    tab = visit.tab("draw")
+    tab.call("add", {"points": [[0, 0], [0.5, 0.5]]})
+    tab.call("learn", {"steps": 5_000})
+    tab.call("add", {"points": [[0, 0], [0.5, -0.5]]})
+    assert not tab.job.over  # one stroke more: what it learns from is still there
+    tab.call("ready", {"name": "y"})
+    assert tab.job.state == "cancelled" and len(tab.drawing) == 8
+
+
 def learned(visit, tmp_path, name, steps=12):
     """The Draw tab with a model of a figure, learned in this process."""
     tab = visit.tab("draw")
@@ -303,7 +313,7 @@ def test_the_copied_python_loads_draws_and_learns_the_same_model(visit, tmp_path
     assert found["data"].lengths.tolist() == [len(p) for p in tab.drawing]
     # Fields and likelihood, where there are any
     if history == 1:
-        assert tab.call("fields", {})["drift"].shape == (1_600, 2)
+        assert tab.call("fields", {})["drift"].shape == (GRID**2, 2)
     else:
         with pytest.raises(ValueError, match="looks at two states"):
             tab.call("fields", {})

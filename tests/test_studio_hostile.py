@@ -198,6 +198,12 @@ def test_five_hundred_hostile_requests(studio, caplog):
     name = json.loads(attacker.heard.pop())["hello"]["visitor"]
     stroke = [[SECRET, SECRET], [SECRET + 0.5, SECRET]]
     ask(victim, "add", points=stroke)
+    guest = attacker.socket()  # what a first table imports is no growth
+    own = json.loads(attacker.heard[-1])["hello"]["visitor"]
+    assert attacker.request("/upload/table?name=x.csv", "POST", GOOD, **{"X-Studio-Visitor": own})[0] == 200
+    guest.send(request("table", "example", {"name": "shops"}))
+    until(attacker, guest, lambda m: m.get("id") == 1)
+    guest.close()
     before = resident()
 
     for path in PATHS:
@@ -215,6 +221,9 @@ def test_five_hundred_hostile_requests(studio, caplog):
             status, _ = attacker.request(path, method, **{"X-Studio-Visitor": guess})
             assert status == 403, guess
     files(attacker)
+    tables(attacker)
+    films(attacker)
+    match(attacker)
     words(attacker)
     crowd(attacker)
     deaf(attacker)
@@ -228,13 +237,22 @@ def test_five_hundred_hostile_requests(studio, caplog):
     assert name.encode() not in told and struct.pack("<f", SECRET) not in told and str(SECRET).encode() not in told
     assert b"Traceback" not in told and str(Path(__file__).parents[1]).encode() not in told
     assert len(ask(victim, "state")["lengths"]) == 1  # the victim still has a drawing, and the studio still answers
-    assert not [f for f in studio.folder.rglob("*") if f.is_file()]  # nothing is left behind
+    left = [f.relative_to(studio.folder).parts for f in studio.folder.rglob("*") if f.is_file()]
+    assert all(len(parts) == 3 for parts in left), left  # visitor, tab, file
+    assert sorted((tab, Path(file).suffix) for _, tab, file in left) == [
+        *[("table", ".csv")] * 2,
+        ("video", ".mp4"),
+    ]  # the last file of each visitor, and nothing else
     victim.close()
 
 
 def ask(page, action, **given):
     page.send(json.dumps({"id": 1, "tab": "draw", "do": action, "with": given}))
-    answer = page.recv(timeout=60)
+    return parse(page.recv(timeout=60))
+
+
+def parse(answer):
+    """What a frame says, without its arrays."""
     if isinstance(answer, bytes):
         size = struct.unpack("<I", answer[:4])[0]
         return json.loads(answer[4 : 4 + size])
@@ -284,6 +302,121 @@ def files(attacker):
     status, text = attacker.request("/upload/nothing", "POST", b"x", **{"X-Studio-Visitor": visitor})
     assert status == 200 and json.loads(text)["error"]
     page.close()
+
+
+NAMES = ["x.csv", "../../../etc/cron.d/x.csv", "..\\\\..\\\\x.csv", "/etc/passwd.csv", "\x00.csv", "a" * 90 + ".csv"]
+GOOD = b"t,x\n" + b"".join(b"%d,%d\n" % (k, k * k % 17) for k in range(60))
+CSVS = [
+    b"",
+    b"\n\n\n",
+    b"\x00\x01" * 300,
+    b"\xff\xfe" + "t,x\n0,1\n".encode("utf-16-le"),
+    b"PK\x03\x04" + b"\x00" * 900,
+    b"\x1f\x8b" + b"\x00" * 900,
+    b"t,x\n" + b"," * 200_000,
+    b"," * 200_000 + b"\n",
+    b"t,x\n" + b"1" * 200_000 + b",2\n",
+    b"a" * 250_000,
+    b't,x\n0,"' + b"y" * 200_000,
+    b'"' * 100_001,
+    b"t,t\n1,2\n",
+    b"x\n" + b"1\n" * 120_000,
+    b"t,x\n0,NaN\n1,nan\n2,NaN\n3,NaN\n",
+    b"t,x\n0,inf\n1,-inf\n2,1e400\n3,-1e400\n",
+    b"t,x\n" + b"".join(b"%d,1e308\n" % k for k in range(40)),
+    b"t,x\n" + b"".join(b"%d,5e-324\n" % k for k in range(40)),
+    b"t,x\n" + b"".join(b"1e%d,1\n" % (290 + k) for k in range(40)),
+    b"date,x\n" + b"".join(b"%d-13-45,1\n" % (9_000 * k) for k in range(40)),
+    b"date,x\n9999-12-31,1\n0001-01-01,2\n99999-01-01,3\n",
+    b"date,x\n2024-01-01T00:00:00+99:99,1\n2024-01-02T00:00:00-99:99,2\n",
+    b"x\n=cmd|' /C calc'!A0\n@SUM(1)\n",
+    b"<script>alert(1)</script>,x\n0,1\n1,2\n2,3\n",
+    b"t,x\r0,1\r1,2\r",
+    b"id,x\n" + b"".join(b"%d,1\n" % k for k in range(5_000)),
+    b"t,x\n" + "\u202e\u0665,\uff11\n".encode() * 40,
+]
+
+
+def tables(attacker):
+    """Files that are no tables, or tables that nobody can forecast, under names that are none."""
+    page = attacker.socket()
+    visitor = json.loads(attacker.heard[-1])["hello"]["visitor"]
+
+    def give(name, body):
+        where = f"/upload/table?name={urllib.parse.quote(name, safe='')}"
+        return attacker.request(where, "POST", body, **{"X-Studio-Visitor": visitor})
+
+    for body in CSVS:
+        status, text = give("x.csv", body)
+        assert status == 200 and "could not do this" not in str(json.loads(text)), (body[:40], status, text[:300])
+    assert give("x.csv", b"0" * (LIMITS.upload_bytes + 1))[0] == 413
+    for name in ("x.csv.gz", "x.zip", "x.parquet", "x.xlsx", "", "csv", ".csv", "a" * 900 + ".csv", "x.csv%00.py"):
+        assert "must end in" in json.loads(give(name, b"t,x\n0,1\n")[1])["error"], name
+    for name in NAMES:
+        status, text = give(name, GOOD)
+        assert status == 200 and "error" not in json.loads(text), (name, text[:300])
+    for action, name in (("read", "time"), ("read", "columns"), ("read", "date_format"), ("read", "na_values")):
+        attacker.ask(page, [request("table", action, {name: value}) for value in VALUES])
+    page.close()
+
+
+def films(attacker):
+    """Files that are no videos, and one of a few bytes that announces pictures of 400 MB."""
+    pytest.importorskip("av")
+    page = attacker.socket()
+    visitor = json.loads(attacker.heard[-1])["hello"]["visitor"]
+    side = struct.pack("<HH", 10_000, 10_000)
+    frame = b"\x2c" + b"\x00" * 4 + side + b"\x00" + b"\x02\x02\x4c\x01\x00"
+    vast = b"GIF89a" + side + b"\x80\x00\x00" + b"\x00\x00\x00\xff\xff\xff" + frame * 6 + b";"
+    for name, body, wrong in (
+        ("x.exe", b"x", "must end in"),
+        ("mp4", b"x", "must end in"),
+        ("x.mp4.py", b"x", "must end in"),
+        ("x.mp4", b"x" * (LIMITS.upload_bytes + 1), "larger"),
+        ("../../../../tmp/x.gif", vast, ""),
+        ("/dev/null.mp4", b"ffconcat version 1.0\nfile /etc/passwd\n", ""),
+    ):
+        where = f"/upload/video?name={urllib.parse.quote(name, safe='')}"
+        status, text = attacker.request(where, "POST", body, **{"X-Studio-Visitor": visitor})
+        said = json.loads(text).get("error", "")
+        assert status in (200, 413) and (bool(said) == bool(wrong)), (name, status, text)
+        if wrong:
+            continue
+        attacker.ask(page, [request("video", "clip", {})])
+        end = until(attacker, page, lambda m: m.get("event") == "end")
+        assert end["state"] == "failed" and ("max pixel" in end["error"] or "is not a video" in end["error"]), end
+    page.close()
+
+
+def match(attacker):
+    """A match that is told what no page says: it refuses, and goes on."""
+    pytest.importorskip("gym_pusht")
+    page = attacker.socket()
+    page.send(request("pusht", "begin", {"seed": 3}))
+    until(attacker, page, lambda m: m.get("event") == "frame")
+    good = {"what": "block", "x": 200.0, "y": 200.0, "u": 0.0, "v": 0.0, "down": True}
+    wrong = [*VALUES, -1e9, 1e9, "block ", "1", 2**63]
+    for name in good:
+        for value in wrong:
+            if value != -1 and not (value is True and name == "down"):  # which a page may say
+                attacker.count += 1
+                page.send(request("pusht", "hold", {**good, name: value}))
+                assert until(attacker, page, lambda m: m.get("id") == 1).get("error"), (name, value)
+    page.send(request("pusht", "step", {}))  # all of the above reached nobody
+    assert until(attacker, page, lambda m: m.get("event") == "frame")["event"] == "frame"
+    page.send(request("pusht", "cancel", {}))
+    until(attacker, page, lambda m: m.get("event") == "end")
+    page.close()
+
+
+def until(attacker, page, wanted):
+    """The next message of the page that is wanted."""
+    while True:
+        answer = page.recv(timeout=120)
+        attacker.heard.append(answer)
+        message = parse(answer)
+        if wanted(message):
+            return message
 
 
 def words(attacker):

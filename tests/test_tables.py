@@ -87,6 +87,22 @@ def test_decimal_commas_are_found_out_or_told(write):
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("t;x\n0;999,5\n1;1.218,67\n2;1.000\n3;-1.234.567,5", [999.5, 1218.67, 1000, -1234567.5]),
+        ('t,x\n0,999.5\n1,"1,218.67"\n2,"1,000"\n3,"-1,234,567"', [999.5, 1218.67, 1000, -1234567]),
+        ('t,x\n0,7\n1,"1,218"', [7, 1218]),  # in a table with commas, this is no decimal sign
+        ("t;x\n0;7\n1;1.218\n2;1.219", [7, 1.218, 1.219]),  # may be either: taken as it stands
+        ("t;x\n0;1,218\n1;2,5", [1.218, 2.5]),
+    ],
+)
+def test_thousands_separators_are_read_where_no_other_reading_is_left(text, wanted, write):
+    table = read_table(write(text), time="t")
+    np.testing.assert_allclose(table.data.states[:, 0], wanted, rtol=1e-6)
+    assert ("numbers have thousands separators" in str(table.report)) == (max(map(abs, wanted)) > 1_000)
+
+
 def test_files_of_other_kinds(write, tmp_path):
     wanted = read_table(write(CLEAN), id="run", time="t").data
     (tmp_path / "table.csv.gz").write_bytes(gzip.compress(CLEAN.encode()))

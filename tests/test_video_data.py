@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import sys
 import zipfile
 from collections import Counter
@@ -246,6 +247,14 @@ def test_every_bad_file_is_named(tmp_path):
         read_video(tmp_path / "nothing.mp4")
     with pytest.raises(BadVideo, match=r"folder\.mp4 is not a file"):
         read_video(tmp_path / "in" / "bad" / "folder.mp4")
+
+
+def test_a_file_that_announces_vast_pictures_is_not_decoded(tmp_path):
+    side = struct.pack("<HH", 10_000, 10_000)
+    frame = b"\x2c" + bytes(4) + side + b"\x00\x02\x02\x4c\x01\x00"
+    (tmp_path / "vast.gif").write_bytes(b"GIF89a" + side + b"\x80\x00\x00" + b"\x00" * 6 + frame * 4 + b";")
+    with pytest.raises(BadVideo, match="10000x10000 exceeds"):
+        read_video(tmp_path / "vast.gif")
 
 
 def test_a_list_of_other_files_is_not_followed(tmp_path):

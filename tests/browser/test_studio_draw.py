@@ -59,6 +59,7 @@ def test_a_drawn_fork_is_learned_and_kept(visit, picture, tmp_path):
     page = visit(f"?figure=&steps={STEPS}")
     draw_a_y(page)
     picture(page, "drawn")
+    expect(page.locator("#save")).to_be_disabled()
     page.click("#learn")
     page.wait_for_function("() => nsdeStudio.tabs.get('draw').view.learning", timeout=SLOW)
     picture(page, "learning")
@@ -132,6 +133,13 @@ def test_a_reloaded_page_finds_its_job_and_cancel_ends_it(visit, studio):
     expect(page.locator("#learn")).to_be_enabled()
     assert studio.jobs.num_running == 0
 
+    # Who draws while a figure is learned is not kept waiting
+    page.click("#learn")
+    expect(page.locator("#cancel")).to_be_visible()
+    stroke(page, UP)
+    expect(page.locator("#learn")).to_be_enabled(timeout=SLOW)
+    expect(page.locator("#status")).to_contain_text("1 path drawn")
+
     # Nothing to learn from is said where it happens
     page.click("text=Clear")
     expect(page.locator("#learn")).to_be_disabled()
@@ -164,6 +172,7 @@ def test_a_phone_draws_with_a_finger(visit, picture):
     )
     wait_for_model(page, ".odd")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.locator("#learn").bounding_box()["y"] < 844  # in sight, without scrolling
     stage = page.locator(".stage").bounding_box()
     page.touchscreen.tap(stage["x"] + 60, stage["y"] + stage["height"] / 2)
     page.wait_for_function("() => nsdeStudio.tabs.get('draw').view.start", timeout=SLOW)

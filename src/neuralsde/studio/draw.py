@@ -32,9 +32,12 @@ from neuralsde.studio.tabs import Tab, action
 
 MOST_STROKES, MOST_POINTS = 60, 4_000  # of a drawing, and of a stroke
 MOST_NUMBERS = 400_000  # of the paths in one answer
+STRETCH = (
+    12  # times its budget that a search may take: it plans its steps once, and others may use the machine meanwhile
+)
 UNDONE = 40  # drawings that undo remembers
-GRID = 40  # points of the fields along each side
-SIDE = 1.2  # half the side of the square that the fields are shown on
+GRID = 45  # points of the fields along each side
+SIDE = 1.35  # half the side of the square that the fields are shown on
 ENDS_APART = 0.3  # distance from which on two ends are two branches
 ARRIVES = 0.4  # how near a path must come to an end to count as gone there
 MOST_BYTES = 32 * 2**20  # of a saved model, unpacked
@@ -75,6 +78,7 @@ class Draw(Tab):
         self.losses: list[dict[str, float]] = []
         self.progress: dict[str, Any] = {}
         self.reference: tuple[float, float] | None = None
+        self._pending: Drawing = []  # what a training learns from
 
     def state(self) -> dict[str, Any]:
         with self.lock:
@@ -120,7 +124,9 @@ class Draw(Tab):
             if self.drawing or self.figure:
                 self.before = [*self.before[-UNDONE:], (self.drawing, self.figure)]
             self.drawing, self.figure = drawing, name
-            return self._drawing_state()
+        if not _same(self._pending, drawing[: len(self._pending)]):
+            self.cancel()  # what it learns from is gone
+        return self._drawing_state()
 
     def _drawing_state(self) -> dict[str, Any]:
         """The drawing for the page."""
@@ -143,7 +149,7 @@ class Draw(Tab):
             check(bool(self.drawing), "There is nothing to learn from yet. Draw a path, or choose a figure.")
             self.losses, self.progress = [], {"steps": steps, "step": 0, "budget": budget, "share": 0.0}
             self._pending = self.drawing
-            seconds = None if budget is None else 3 * budget + 120
+            seconds = None if budget is None else STRETCH * budget + 120
             work = "neuralsde.studio.learning:learn"
             job = self.start(work, seconds=seconds, paths=self.drawing, steps=steps, seed=seed, budget=budget)
             return {"state": job.state, "steps": steps, "budget": budget}
@@ -200,7 +206,7 @@ class Draw(Tab):
     def _need_model(self) -> tuple[NeuralSDE, Drawing]:
         with self.lock:
             model, learned = self.model, self.learned
-        check(model is not None, "There is no model yet. Press learn.")
+        check(model is not None, "There is no model yet. Draw a path, then press learn.")
         assert model is not None
         return model, learned
 

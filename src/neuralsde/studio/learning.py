@@ -36,7 +36,8 @@ from neuralsde.training.fit import fit
 
 LAG = 3 * DT  # of smooth strokes, all of which have one speed
 NOISE = 0.04  # on the inputs: about as far as two strokes of one hand lie apart
-SMOOTH_SAMPLER = {"pull": 1.0, "substeps": 4}  # pull per lag
+SMOOTH_SAMPLER = {"pull": 0.25, "substeps": 4}
+"""Pull per lag. A strong one narrows paths before a fork, and a small error of the drift there then decides their branch."""
 NEAR, BACK = 0.05, 0.24  # distance at which paths meet, and how far before and after it they are compared
 SPARE = 3.0  # times as long as drawing them took pass between two sets of paths
 SHOWN = 24  # paths of each set
@@ -88,7 +89,9 @@ def quick_candidate(data: Trajectories) -> tuple[Candidate, Any, Any]:
         fixed |= {"lag": LAG, "noise": NOISE}
     steps = plan(found, fixed)
     words = "Paths cross: where one goes on depends on where it came from, so the model sees two states, not one."
-    why = words if meets else f"One state tells where a path goes on; {steps.default.why.split(';')[0]}."
+    one = "One state tells where a path goes on"
+    long = f"{one}. The strokes are smooth, so a step of the model spans {round(LAG / DT)} of their points."
+    why = words if meets else long if smooth else f"{one}; {steps.default.why}."
     return replace(steps.default, why=why, name="two states" if meets else "one state"), steps.train, found
 
 

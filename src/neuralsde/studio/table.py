@@ -23,7 +23,7 @@ from neuralsde.data.tables.read import Table, read_table
 from neuralsde.forecast.series import frequency_of
 from neuralsde.studio.columns import Reading, guess_reading, guess_unit
 from neuralsde.studio.examples import EXAMPLES, write_example
-from neuralsde.studio.forecasting import pasts_of
+from neuralsde.studio.forecasting import LEVELS, pasts_of
 from neuralsde.studio.tabs import Tab, action
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -307,7 +307,8 @@ def _python(file: str, reading: Reading, report: dict[str, Any]) -> str:
         given |= {"steps": QUICK_STEPS} if budget is None else {"budget": budget}
     lines = [f"    {name}={value!r}," for name, value in given.items()]
     call = "fit_series" if even else "fit_table"
-    ahead = "fitted.forecast()" if even else f'nsde.forecast_table(fitted, "{file}")'
+    levels = "quantiles=levels)"
+    ahead = f"fitted.forecast({levels}" if even else f'nsde.forecast_table(fitted, "{file}", {levels}'
     return "\n".join(
         [
             "import neuralsde as nsde",
@@ -317,6 +318,7 @@ def _python(file: str, reading: Reading, report: dict[str, Any]) -> str:
             *lines,
             ")",
             "print(fitted.report)",
+            f"levels = {LEVELS}",
             f"forecast = {ahead}",
             'forecast.write("forecast.csv")',
             "",

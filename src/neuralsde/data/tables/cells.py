@@ -38,6 +38,11 @@ MAX_RATIO, ALWAYS_TEXT = 100, 16 * 2**20
 """A .gz file may grow to this many times its size, or to this many bytes: tables grow by 30, bombs by 1,000."""
 COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.I)
 POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+(e[+-]?\d+)?", re.I)
+GROUPED = {
+    ".": re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?"),
+    ",": re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?"),
+}
+"""Numbers with thousands separators, by their decimal sign; some, as 1.234, may also be read without."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +174,8 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
         else:
             broken.append(line)
     columns = [[cell.strip() for cell in column] for column in zip(*rows)] if rows else [[] for _ in names]
+    plain = [_ungroup(column, separator, decimal) for column in columns]
+    grouped, columns = plain != columns, plain
     if decimal is None:
         decimal = "," if separator != "," and _has_decimal_commas([c[:SAMPLE] for c in columns]) else "."
     if decimal == ",":
@@ -179,6 +186,8 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
         layout.append(f"columns are separated by {separator!r}")
     if decimal == ",":
         layout.append("numbers have decimal commas")
+    if grouped:
+        layout.append("numbers have thousands separators")
     return Cells(
         file.name,
         {name: pd.Series(column, dtype=object) for name, column in zip(names, columns)},
@@ -246,6 +255,17 @@ def _agreement(lines: list[str], separator: str) -> tuple[float, int]:
     """How many lines have as many fields as the first, and how many fields that are; one field is no separation."""
     counts = [len(row) for row in csv.reader(lines, delimiter=separator)]
     return (sum(n == counts[0] for n in counts) / len(counts), counts[0]) if counts[0] > 1 else (0.0, 0)
+
+
+def _ungroup(column: list[str], separator: str, decimal: str | None) -> list[str]:
+    """A column without thousands separators; they are taken for such where a cell leaves no other reading."""
+    for sign, pattern in GROUPED.items():
+        group = "," if sign == "." else "."
+        alone = separator == group == ","  # then it cannot be a decimal comma
+        cells = filter(pattern.fullmatch, column) if decimal in (None, sign) else ()
+        if any(alone or sign in cell or cell.count(",") > 1 for cell in cells):
+            return [c.replace(group, "") if pattern.fullmatch(c) else c for c in column]
+    return column
 
 
 def _has_decimal_commas(columns: list[list[str]]) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 from neuralsde.core.extras import need
 from neuralsde.data.videos.report import BadVideo
 
+MOST_PIXELS = 2**26  # of a picture, twice those of 8K: a few bytes can announce many more
 FORMATS = "avi,mov,mp4,matroska,webm,gif"
 """Containers that are opened. Playlists are none of them: they would open other files."""
 ODDITIES = ("variable", "alpha", "odd")
@@ -202,7 +203,10 @@ class VideoFile(Pictures):
             if stream.codec_context is None:
                 raise BadVideo("is coded in a way that FFmpeg does not know")
             stream.codec_context.thread_count = 1
-            stream.codec_context.options = {"err_detect": "crccheck+bitstream+buffer+explode"}
+            stream.codec_context.options = {
+                "err_detect": "crccheck+bitstream+buffer+explode",
+                "max_pixels": f"{MOST_PIXELS}",
+            }
             self.aspect = float(stream.sample_aspect_ratio or 1)
             rate = stream.average_rate or stream.guessed_rate
             frames, tick = container.decode(stream), float(stream.time_base or 0)

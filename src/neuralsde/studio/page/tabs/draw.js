@@ -67,20 +67,22 @@ class Draw {
     this.progress = make("div", { class: "progress", hidden: true }, this.bar, this.chart.node);
     this.sliders = this.buildSliders();
     this.arrows = toggle({ label: "Arrows: where the drift points", name: "arrows", onchange: () => this.stage.redraw() });
-    this.heat = toggle({ label: "Heat: where the noise is", name: "heat", onchange: () => this.stage.redraw() });
+    this.heat = toggle({ label: "Heat: how strong the noise is", name: "heat", onchange: () => this.stage.redraw() });
     this.why = make("p", { class: "words", hidden: true });
+    this.heatWords = make("p", { class: "words" }, "The drift alone makes one path from each place. Noise makes paths differ, and decides where they part.");
     this.odds = make("div", { class: "odds", id: "odds" });
     this.choice = make("div", { class: "choice" });
     this.file = make("input", { type: "file", accept: ".zip", hidden: true, onchange: () => this.load() });
-    const keep = make("div", { class: "buttons" },
-      make("button", { type: "button", class: "quiet", id: "save", onclick: () => this.save() }, "Save"),
+    this.saveButton = make("button", { type: "button", class: "quiet", id: "save", disabled: true, onclick: () => this.save() }, "Save");
+    this.copyButton = make("button", { type: "button", class: "quiet", id: "copy", disabled: true, onclick: () => this.copy() }, "Copy the Python");
+    const keep = make("div", { class: "buttons" }, this.saveButton,
       make("button", { type: "button", class: "quiet", id: "load", onclick: () => this.file.click() }, "Load"),
-      make("button", { type: "button", class: "quiet", id: "copy", onclick: () => this.copy() }, "Copy the Python"));
+      this.copyButton);
     this.code = make("pre", { class: "code", hidden: true, tabIndex: 0 });
     const side = make("aside", { class: "side" },
       card("1 · Paths", this.figures, make("div", { class: "buttons" }, this.undoButton, this.clearButton)),
       card("2 · Learn", make("div", { class: "buttons" }, this.learnButton, this.effort, this.cancelButton), this.status, this.complaint.node, this.progress),
-      this.watch = card("3 · Watch", this.odds, this.arrows.node, this.heat.node, this.why, ...Object.values(this.sliders).map((s) => s.node)),
+      this.watch = card("3 · Watch", this.odds, this.arrows.node, this.heat.node, this.heatWords, this.why, ...Object.values(this.sliders).map((s) => s.node)),
       this.chosen = card("What the library chose, and why", this.choice),
       card("Keep it", keep, this.saveComplaint.node, this.code, this.file));
     this.watch.hidden = this.chosen.hidden = true;
@@ -98,7 +100,7 @@ class Draw {
         show: (v) => (this.model ? (this.model.step / v).toFixed(3) : `1/${v}`), onchange: again,
       }),
       diffusion: slider({
-        label: "Share of noise", name: "diffusion", words: "At 0 every path is the same; at 1 the noise is as it was learned.",
+        label: "Share of noise", name: "diffusion", words: "At 0 all paths from one place are the same; at 1 the noise is as it was learned.",
         min: 0, max: 3, step: 0.05, value: 1, show: (v) => `${Math.round(v * 100)} %`, onchange: both,
       }),
       pull: slider({
@@ -158,7 +160,7 @@ class Draw {
       this.setRunning(false);
       this.learning = null;
       if (message.state === "failed") { this.complaint.say(message.error); this.status.textContent = "It did not work out."; }
-      if (message.state === "cancelled") this.status.textContent = this.model ? "Cancelled. The model before is still here." : "Cancelled.";
+      if (message.state === "cancelled") this.status.textContent = `Cancelled. ${this.status.textContent}`;
       if (message.state === "done") { this.same = message.same; this.takeModel(message.model); }
     }
   }
@@ -178,9 +180,10 @@ class Draw {
 
   takeModel(model) {
     this.model = model;
-    this.watch.hidden = this.chosen.hidden = !model;
-    this.fields = null;
-    if (!model) { this.particles = null; return; }
+    this.watch.hidden = this.chosen.hidden = this.saveButton.disabled = this.copyButton.disabled = !model;
+    this.fields = this.particles = null; // of the model before
+    this.odds.replaceChildren(make("span", { class: "words" }, "Drawing paths…"));
+    if (!model) return;
     const { substeps, diffusion, pull, num_paths } = this.sliders;
     substeps.set(model.substeps);
     diffusion.set(model.diffusion);
@@ -189,7 +192,7 @@ class Draw {
     pull.disable(model.pulls ? "" : "This model learned without noise on its inputs: it has nothing to pull with.");
     this.why.hidden = !model.fields;
     this.why.textContent = model.fields;
-    this.arrows.node.hidden = this.heat.node.hidden = Boolean(model.fields);
+    this.arrows.node.hidden = this.heat.node.hidden = this.heatWords.hidden = Boolean(model.fields);
     this.start = null;
     this.stage.redraw();
     this.explain(model);
@@ -216,7 +219,7 @@ class Draw {
       ? `nsde.fit compared ${choice.tried} trials in ${choice.budget} seconds.`
       : `Quick: the first model that nsde.fit would try, trained for ${choice.steps} steps.`;
     this.choice.replaceChildren(
-      make("p", {}, make("b", {}, choice.name ?? "model"), ` · ${model.parameters.toLocaleString("en")} parameters · drawn ${choice.sampler ?? ""}`),
+      make("p", {}, make("b", {}, choice.name ?? "model"), ` · ${model.parameters.toLocaleString("en")} parameters · sampler: ${choice.sampler ?? ""}`),
       make("p", {}, choice.why ?? ""), make("p", { class: "words" }, how),
       choice.notes?.length ? make("details", {}, make("summary", {}, "To note"), choice.notes.map((note) => make("p", { class: "note" }, note))) : "",
       traits.length ? make("details", {}, make("summary", {}, "What it found in your paths"), make("ul", {}, traits)) : "",
@@ -239,7 +242,8 @@ class Draw {
     if (progress.budget) {
       this.bar.value = progress.share ?? 0;
       const trials = progress.trials ? `${progress.trials} trials so far` : "Looking at your paths";
-      this.status.textContent = progress.step ? `The best of them learns from everything: step ${progress.step}` : `${trials}, about ${Math.max(0, Math.round((1 - (progress.share ?? 0)) * progress.budget))} s left`;
+      const left = (progress.share ?? 0) < 0.99 ? `about ${Math.round((1 - (progress.share ?? 0)) * progress.budget)} s left` : "longer than planned: the machine is busy";
+      this.status.textContent = progress.step ? `The best of them learns from everything: step ${progress.step}` : `${trials}, ${left}`;
     } else {
       this.bar.value = progress.step / progress.steps || 0;
       this.status.textContent = progress.step ? `Step ${progress.step} of ${progress.steps}: the thin lines are its paths right now` : "Looking at your paths…";

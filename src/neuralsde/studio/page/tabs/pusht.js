@@ -165,7 +165,7 @@ class PushT {
   }
 
   tellRace({ covered, best, solved }) {
-    const done = (at) => `solved in ${at.toFixed(1)} s`;
+    const done = (at) => `solved it in ${at.toFixed(1)} s`;
     if (this.playing && covered.length > 1) {
       const colours = palette();
       this.race.replaceChildren(...[[1, "you", 3], [0, "policy", 0]].map(([k, name, colour]) => {
@@ -176,8 +176,8 @@ class PushT {
         return make("div", { class: "odd race" }, make("span", { class: "name" }, name), make("span", { class: "track" }, fill), make("b", {}, words));
       }));
     }
-    if (solved[0] !== null) this.say(`The policy has ${done(solved[0])}. Drag the T away if you like.`);
-    else if (this.playing && solved[1] !== null && solved[1] !== undefined) this.say(`You have ${done(solved[1])}!`);
+    if (solved[0] !== null) this.say(`The policy ${done(solved[0])}. Drag the T away if you like.`);
+    else if (this.playing && solved[1] !== null && solved[1] !== undefined) this.say(`You ${done(solved[1])}!`);
     else this.say("");
   }
 

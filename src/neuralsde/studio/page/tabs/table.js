@@ -174,7 +174,7 @@ class YourTable {
     const list = (words, items) => (items.length ? make("details", {}, make("summary", {}, `${words} (${items.length})`), make("ul", {}, items)) : "");
     this.diagnosis.replaceChildren(make("p", {}, words.join(" ")),
       make("ul", { class: "features" }, table.features.map((f) => make("li", {}, make("b", {}, f[0]), ` ${range(f)}`))),
-      ...table.dropped.map(([num, reason, line]) => make("p", { class: "note" }, `${count(num)} rows dropped: ${reason} (first: line ${line})`)),
+      ...table.dropped.map(([num, reason, line]) => make("p", { class: "note" }, `${count(num)} row${num > 1 ? "s" : ""} dropped: ${reason} (first: line ${line})`)),
       ...table.warnings.map((text) => make("p", { class: "note" }, text)),
       list("What was found", table.traits.map(([name, text]) => make("li", {}, make("b", {}, name), `: ${text}`))),
       list("Notes on reading", [...table.notes, ...table.unused.map(([name, why]) => `${name} is not used: ${why}`)].map((text) => make("li", {}, text))));
