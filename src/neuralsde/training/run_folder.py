@@ -115,7 +115,8 @@ def _finite(value: Any) -> Any:
 
 
 def write_results(path: Path, values: dict[str, Any]) -> None:
-    """Write JSON (what is not finite as null), or leave the file as it was."""
+    """Write JSON (what is not finite as null), or leave the file as it was; its folder is made where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as new:
         new.write_text(json.dumps(_finite(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
