@@ -27,7 +27,7 @@ from neuralsde.nets.config import MLPConfig
 TINY = [
     *("--model.net.width", "8", "--model.net.depth", "1", "--train.steps", "4", "--train.batch-size", "32"),
     *("--log-every", "2", "--no-progress", "--cpu"),
-    *("--task.num-paths", "4"),
+    *("--task.num-paths", "4", "--model.sampler.substeps", "2"),
 ]
 
 
@@ -294,8 +294,6 @@ def test_demo_trains_draws_and_reports(monkeypatch, tmp_path, capsys):
     for name, recipe in METHODS.items():
         monkeypatch.setitem(METHODS, name, partial(tiny, recipe()))
     monkeypatch.setattr(branching_demo, "DENSITIES", (1, 2))
-    small = {"net": MLPConfig(width=8, depth=1), "history": 1, "lag": None, "tau": "start"}
-    monkeypatch.setattr(branching_demo, "fit_data", partial(branching_demo.fit_data, **small))
     call("demo", "--steps", "4", "--num-paths", "4", "--num-workers", "1", "--output", tmp_path / "demo")
     text = capsys.readouterr().out
     assert all(f"| {m}, density {d} |" in text for m in ("NSDE", "DDIM", "Rectified Flow") for d in (1, 2))

@@ -210,8 +210,6 @@ class _Loop:
             capturable=graph,
         )
         self.wrapped, self.optimiser = self.accelerator.prepare(model, optimiser)
-        # accelerate's asks at each call what is installed, which takes longer than the clipping
-        self.clip: Any = self.accelerator.clip_grad_norm_ if shares > 1 else torch.nn.utils.clip_grad_norm_
         self.average = Average(model, config.ema)
         self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints", options.keep)
         self.record = {
@@ -350,7 +348,7 @@ class _Loop:
                 self.accelerator.backward(total if num == 1 else total / num)
         values = sums[0] if num == 1 else torch.stack(sums).mean(0)
         for parameters in self.groups.values():
-            self.clip(parameters, CLIP)
+            self.accelerator.clip_grad_norm_(parameters, CLIP)
         self.optimiser.step()
         return values
 
