@@ -24,15 +24,17 @@ def checked(function):
     }
     if not shaped:
         return function
-    names = list(inspect.signature(function).parameters)
-    places = [(k, name) for k, name in enumerate(names) if name in shaped]
+    parameters = inspect.signature(function).parameters.values()
+    places = [(k, p.name, p.kind is p.VAR_POSITIONAL) for k, p in enumerate(parameters) if p.name in shaped]
     seen = set()
 
     @functools.wraps(function)
     def outer(*args, **kwargs):
         made = function(*args, **kwargs)
-        given = {name: args[k] for k, name in places if k < len(args)}
-        given |= {name: value for name, value in kwargs.items() if name in shaped}
+        given = {}
+        for k, name, several in places:
+            given |= {f"{name}__{j}": value for j, value in enumerate(args[k:] if several else args[k : k + 1])}
+        given |= {f"{name}__": value for name, value in kwargs.items() if name in shaped}
         forms = tuple((name, form(value)) for name, value in given.items()), "return" in shaped and form(made)
         if forms not in seen:  # what has passed once passes again
             with jaxtyped("context"):  # names of axes hold within one call
@@ -53,7 +55,8 @@ def _code(names):
 def checker(function, shaped, names):
     """A function that takes some arguments of `function` and what it made of them, with its annotations of shapes."""
     made = types.FunctionType(_code(names), function.__globals__, function.__name__)
-    own = {name: shaped[name] for name in (*names, "return") if name in shaped}
+    own = {name: shaped[name.split("__")[0]] for name in names}
+    own |= {"return": shaped["return"]} if "return" in shaped else {}
     made.__annotations__ = {
         name: eval(hint, inspect.unwrap(function).__globals__) if isinstance(hint, str) else hint
         for name, hint in own.items()
