@@ -225,16 +225,16 @@ def test_memory_is_flat_for_transitions_and_grows_for_sequences(checkout):
     size = {
         (name, length): {r["batch"]: r["bytes"] for r in memory.measure(name, length, checkout)}
         for name in ("neuralsde", "torchsde_bptt", "torchsde_adjoint", "sde_matching")
-        for length in (20, 80)
+        for length in (10, 40)
     }
-    assert size["neuralsde", 20]["a minibatch"] == size["neuralsde", 80]["a minibatch"]
-    assert size["neuralsde", 80]["all transitions"] / size["neuralsde", 20]["all transitions"] == pytest.approx(
+    assert size["neuralsde", 10]["a minibatch"] == size["neuralsde", 40]["a minibatch"]
+    assert size["neuralsde", 40]["all transitions"] / size["neuralsde", 10]["all transitions"] == pytest.approx(
         4, rel=0.1
     )
     for name in ("torchsde_bptt", "torchsde_adjoint", "sde_matching"):
-        growth = size[name, 80]["whole sequences"] / size[name, 20]["whole sequences"]
+        growth = size[name, 40]["whole sequences"] / size[name, 10]["whole sequences"]
         assert 2.5 < growth < 4.5, name
-    assert size["torchsde_adjoint", 80]["whole sequences"] < size["torchsde_bptt", 80]["whole sequences"] / 4
+    assert size["torchsde_adjoint", 40]["whole sequences"] < size["torchsde_bptt", 40]["whole sequences"] / 4
 
 
 def rows(method, values, *, quality="drift_error", seed=0, task="ou"):

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from neuralsde.nets.config import MLPConfig
+
 ROOT = Path(__file__).parent.parent
-ELSEWHERE = {"docs/guides/videos.md"}
-"""Run by tests/test_cli_video.py, with the commands between its blocks."""
+ELSEWHERE = {"docs/guides/videos.md", "docs/start/ten_lines.md"}
+"""Run by tests/test_cli_video.py, with the commands between its blocks; and as a part of the README, which has the same ones."""
 
 
 def blocks_of(page):
@@ -25,18 +27,20 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_python_blocks_run(page, tmp_path):
+def test_python_blocks_run(page, tmp_path, monkeypatch):
     blocks = blocks_of(page)
-    code = re.sub(r"steps=[\d_]+", "steps=10", "\n".join(blocks))
+    monkeypatch.setattr(
+        MLPConfig.__init__, "__kwdefaults__", {**MLPConfig.__init__.__kwdefaults__, "width": 8, "depth": 1}
+    )
+    code = re.sub(r"steps=[\d_]+", "steps=4", "\n".join(blocks))
+    code = re.sub(r"num_paths=\d[\d_]{3,}", "num_paths=200", code).replace("record(80)", "record(20)")
     if "nsde.fit(data" in code:  # a search takes minutes: less data, a small net and law, and hardly any time
         code = (
             re.sub(r', budget="[^"]*"', "", code)
             .replace("list(x)", "list(x[:8, :40])")
             .replace("arange(40)", "arange(12)")
         )
-        code = code.replace(
-            "nsde.fit(data", "nsde.fit(data, budget=1, law=nsde.Euler(), net=nsde.MLPConfig(width=8, depth=1)"
-        )
+        code = code.replace("nsde.fit(data", "nsde.fit(data, budget=1, law=nsde.Euler(), net=nsde.MLPConfig()")
     before = Path.cwd()
     os.chdir(tmp_path)
     try:

@@ -51,8 +51,8 @@ def test_the_interval_is_that_of_scipy(example, successes, num):
 
 
 def test_it_runs_and_writes_what_it_shows(example, tmp_path, capsys):
-    example["main"](steps=10, num_episodes=8, output=tmp_path / "r.json", figure=tmp_path / "f.png")
+    example["main"](steps=10, num_episodes=4, output=tmp_path / "r.json", figure=tmp_path / "f.png")
     assert "Neural SDE + inverse model" in capsys.readouterr().out
     values = json.loads((tmp_path / "r.json").read_text())
-    assert values["commit"] and [row["success"]["n"] for row in values["rows"].values()] == [8] * 5
+    assert values["commit"] and [row["success"]["n"] for row in values["rows"].values()] == [4] * 5
     assert (tmp_path / "f.png").stat().st_size > 10_000

@@ -187,7 +187,7 @@ def test_a_failing_run_costs_no_other(monkeypatch):
             raise FloatingPointError("not finite")
         return label, experiment, {}
 
-    monkeypatch.setattr(compare, "_work", work)
+    monkeypatch.setattr(compare, "work", work)
     monkeypatch.setattr(compare, "worker_pool", ThreadPoolExecutor)
     done = []
     with pytest.raises(FloatingPointError, match="not finite"):

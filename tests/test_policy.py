@@ -277,7 +277,7 @@ def test_it_learns_to_follow():
         data.transitions(),
         seed=0,
     )
-    fit(model, data, steps=600, lr=3e-3, **QUIET)
+    fit(model, data, steps=400, lr=3e-3, **QUIET)
     acting = SDEPolicy.for_demonstrations(model, config, demos)
     acting.reset(range(60))
     done = np.stack([acting.select_action(seen[:, t]) for t in range(20)], 1)
@@ -402,7 +402,7 @@ def test_a_shared_trunk_learns_drift_and_diffusion():
     data = Trajectories.from_arrays(list(x[..., None]), dt=0.05)
     config = NeuralSDEConfig(net=MLPConfig(width=32, depth=2), shared=True, noise=0.05)
     model = build(config, data.transitions(), seed=0)
-    fit(model, data, steps=600, batch_size=2048, lr=3e-3, ema=0.99, progress=False)
+    fit(model, data, steps=600, batch_size=1024, lr=3e-3, ema=0.99, progress=False)
     at = np.linspace(-0.7, 0.7, 15)[:, None]
     drift, diffusion = model.fields(at)
     slope = np.polyfit(at[:, 0], drift[:, 0].numpy(), 1)[0]

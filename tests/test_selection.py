@@ -15,6 +15,7 @@ from neuralsde.data.diagnosis import diagnose
 from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Euler, Full, Mixture, Moments, NeuralSDEConfig
+from neuralsde.selection import fit as selection_fit
 from neuralsde.selection.candidates import plan
 from neuralsde.selection.fit import on_ladder, seconds_of
 from neuralsde.selection.folds import split
@@ -298,13 +299,32 @@ def test_budgets():
     assert in_words({"pull": 0.5, "substeps": 4}) == "pulled (0.5), in 4 substeps"
 
 
+def test_under_a_minute_less_is_tried_where_there_is_no_time(monkeypatch):
+    monkeypatch.setattr(selection_fit, "measure", lambda *_, **__: (0.01, 0.1, 0.1))
+    data = walks(12, 30)
+    found, (_, _, folds) = diagnose(data), split(data, 0)
+    steps = plan(found)
+
+    def parts(*seconds):
+        return [selection_fit._effort(steps, folds, found.gap, s, None, {}, False).part for s in seconds]
+
+    assert parts(1, 59, 60, 600) == [0.0, 1.0, 1.0, 1.0] and parts(*range(1, 60)) == sorted(parts(*range(1, 60)))
+    assert set(parts(*range(1, 60))) > {0.0, 1.0}
+    monkeypatch.setattr(selection_fit, "measure", lambda *_, **__: (1.0, 10.0, 10.0))
+    assert parts(59, 60) == [0.0, 1.0]  # from a minute on, nothing is left out
+    fewer, one = selection_fit.some_of(steps, folds, 0.0)
+    assert fewer.default is steps.default and not fewer.first and not fewer.moves and one == folds[:1]
+
+
 # All of it
 
 
 @pytest.fixture(scope="module")
 def chosen(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chosen") / "run"
-    model = nsde.fit(walks(12, 30), budget=1, run_dir=folder, **QUIET, **FIXED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection_fit, "SHORT", 0.0)  # everything is tried, though the budget is one second
+        model = nsde.fit(walks(12, 30), budget=1, run_dir=folder, **QUIET, **FIXED)
     return model, folder
 
 
@@ -312,7 +332,7 @@ def test_a_model_is_chosen_trained_and_explained(chosen):
     model, folder = chosen
     report = Report.of(model)
     assert report.choice in {t.name for t in report.tried} and report.reason
-    assert {t.round for t in report.tried} >= {"first", "final"}
+    assert {t.round for t in report.tried} >= {"first", "final"} and len({t.name for t in report.tried}) > 1
     assert report.words == "on 2 path(s) that took no part in the choice" and report.score["score"] > 0
     assert model.sample([0.1], [0.0, 1.0, 2.0], num_paths=3).shape == (1, 3, 3, 1)
     assert (folder / "choice.md").read_text().strip() == str(report)

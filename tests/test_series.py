@@ -1,6 +1,7 @@
 """`fit_series`: from a table to forecasts with dates, and what it refuses."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import torch
 from commands import call
 
 import neuralsde as nsde
+from neuralsde.forecast import series
 from neuralsde.forecast.backtest import Backtest, Origins
 from neuralsde.forecast.decomposition import Decomposition
 from neuralsde.forecast.panel import Kind, Panel, draw, learn
@@ -41,7 +43,24 @@ def frame():
 
 @pytest.fixture(scope="module")
 def fitted(frame, tmp_path_factory):
-    return nsde.fit_series(frame, horizon=6, output=tmp_path_factory.mktemp("run") / "sales", **QUICK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(series, "SHORT", 0.0)  # everything is tried, though the budget is one second
+        made = nsde.fit_series(frame, horizon=6, output=tmp_path_factory.mktemp("run") / "sales", **QUICK)
+    assert len(made.report.tried) > 3
+    return made
+
+
+def test_under_a_minute_fewer_are_tried_where_there_is_no_time(monkeypatch):
+    panel = Panel([np.arange(50)], [np.zeros((50, 1))])
+    monkeypatch.setattr(series, "learn", lambda *_: None)
+
+    def most(seconds, per_step):
+        ticks = iter([0.0, 20 * per_step, 0.0, 40 * per_step])
+        monkeypatch.setattr(series, "clock", SimpleNamespace(perf_counter=lambda: next(ticks)))
+        return series._effort(Kind(off=Decomposition()), panel, seconds, None, 0, 6, False)
+
+    assert most(1, 0.01) == (200, 1) and most(59, 0.01) == (300, 18)
+    assert most(60, 1.0) == (200, series.MOST_TRIALS)  # from a minute on, nothing is left out
 
 
 def test_a_frame_is_fitted_and_forecast_in_three_lines(fitted, frame):
@@ -195,8 +214,8 @@ def test_origins_leave_the_last_ones_out_of_the_choice():
     panel = Panel([np.arange(n) for n in (100, 60, 5)], [np.zeros((n, 1)) for n in (100, 60, 5)])
     origins = Origins.of(panel, 6)
     assert set(origins.series) == {0, 1} and origins.judge.any() and not origins.judge.all()
-    for series, row in zip(origins.series, origins.rows):
-        assert origins.cut[series] <= row <= len(panel.steps[series]) - 6
+    for own, row in zip(origins.series, origins.rows):
+        assert origins.cut[own] <= row <= len(panel.steps[own]) - 6
 
 
 def test_columns_apart_are_drawn_as_columns_of_their_own(np_rng):

@@ -19,6 +19,7 @@ pytest.importorskip("starlette")
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from neuralsde.studio.desk import Desk, read, write
 from neuralsde.studio.draw import GRID, Draw, _branch_of, _branches
 from neuralsde.studio.figures import DT, FIGURES, SPEED, even, figure
 from neuralsde.studio.frames import decode, encode
@@ -28,7 +29,6 @@ from neuralsde.studio.limits import Limits
 from neuralsde.studio.server import Studio
 from neuralsde.studio.tabs import TABS
 from neuralsde.studio.visits import Visits
-from neuralsde.studio.worker import Desk, read, write
 
 LIMITS = Limits(sockets=6, sockets_of_visitor=2, visitors=6, upload_bytes=2**16, message_bytes=2**16)
 

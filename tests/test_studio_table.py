@@ -15,11 +15,11 @@ from neuralsde.data.videos.decode import FrameSettings
 from neuralsde.forecast.series import fit_series
 from neuralsde.forecast.tables import TableForecast
 from neuralsde.studio.columns import guess_reading
+from neuralsde.studio.desk import Desk, read
 from neuralsde.studio.examples import EXAMPLES, write_example
 from neuralsde.studio.forecasting import LEVELS, TESTS, _apart, clock_of, forecast, forecast_csv, panels_of
 from neuralsde.studio.table import MOST_BYTES, YourTable
 from neuralsde.studio.video import Video
-from neuralsde.studio.worker import Desk, read
 
 
 @pytest.fixture

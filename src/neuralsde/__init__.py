@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from neuralsde.core.version import __version__
 
 if TYPE_CHECKING:
     from neuralsde.data.describe import describe

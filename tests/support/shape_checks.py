@@ -6,7 +6,10 @@ import importlib.machinery
 import inspect
 import re
 import sys
+import types
 
+import numpy as np
+import torch
 from beartype import beartype
 from jaxtyping import jaxtyped
 
@@ -21,18 +24,55 @@ def checked(function):
     }
     if not shaped:
         return function
-    function.__annotations__ = shaped
-    try:
-        inner = beartype(function)
-    finally:
-        function.__annotations__ = hints
+    parameters = inspect.signature(function).parameters.values()
+    places = [(k, p.name, p.kind is p.VAR_POSITIONAL) for k, p in enumerate(parameters) if p.name in shaped]
+    seen = set()
 
     @functools.wraps(function)
     def outer(*args, **kwargs):
-        with jaxtyped("context"):  # names of axes hold within one call
-            return inner(*args, **kwargs)
+        made = function(*args, **kwargs)
+        given = {}
+        for k, name, several in places:
+            given |= {f"{name}__{j}": value for j, value in enumerate(args[k:] if several else args[k : k + 1])}
+        given |= {f"{name}__": value for name, value in kwargs.items() if name in shaped}
+        forms = tuple((name, form(value)) for name, value in given.items()), "return" in shaped and form(made)
+        if forms not in seen:  # what has passed once passes again
+            with jaxtyped("context"):  # names of axes hold within one call
+                checker(function, shaped, tuple(given))(**given, made=made)
+            seen.add(forms)
+        return made
 
     return outer
+
+
+@functools.cache
+def _code(names):
+    parts = {}
+    exec(f"def check(*, {''.join(f'{name}, ' for name in names)}made): return made", parts)
+    return parts["check"].__code__
+
+
+def checker(function, shaped, names):
+    """A function that takes some arguments of `function` and what it made of them, with its annotations of shapes."""
+    made = types.FunctionType(_code(names), function.__globals__, function.__name__)
+    own = {name: shaped[name.split("__")[0]] for name in names}
+    own |= {"return": shaped["return"]} if "return" in shaped else {}
+    made.__annotations__ = {
+        name: eval(hint, inspect.unwrap(function).__globals__) if isinstance(hint, str) else hint
+        for name, hint in own.items()
+    }
+    return beartype(made)
+
+
+def form(value):
+    """All that a check of shapes sees of a value."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return value.dtype, tuple(value.shape)
+    if isinstance(value, (list, tuple)):
+        return type(value), *map(form, value)
+    if isinstance(value, dict):
+        return dict, *((name, form(each)) for name, each in value.items())
+    return type(value)
 
 
 def check_all(module):

@@ -19,7 +19,7 @@ from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
 from neuralsde.nets.attention import Layer, positions
 from neuralsde.solvers.integrate import Step
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import CHOICE, Noise
 
 MAX_ROUNDS = 100  # rounds of k-means
 
@@ -109,7 +109,7 @@ class BET(ImitationModel):
 
     def act(self, tokens: Tensor, step: Step, noise: Noise) -> Tensor:
         log_prob, offset = self.choices(tokens)
-        own = draw_index(log_prob, noise.uniform(step.index, (1,), stream=1))
+        own = draw_index(log_prob, noise.uniform(step.index, (1,), stream=CHOICE))
         return self.centres[own[:, 0]] + self.spread * self._of(offset, own)
 
     @staticmethod

@@ -19,7 +19,7 @@ from neuralsde.data.transition import Transition
 from neuralsde.models.scale import Scale
 from neuralsde.nets.mlp import Block
 from neuralsde.solvers.integrate import Step
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import CHOICE, FRESH, Noise
 
 NUM_NEGATIVES = 256  # other actions that the demonstrated one is told from
 NUM_ITERATIONS = 5  # rounds of weighing, each one pass of the net; actions are scattered in between
@@ -97,11 +97,11 @@ class IBC(ImitationModel):
         actions = self._uniform(noise, first, num)
         spread = STD * (self.high - self.low) / 2
         for k in range(last + 1):
-            uniform = noise.uniform(first + k, (num if k < last else 1,), stream=1)
+            uniform = noise.uniform(first + k, (num if k < last else 1,), stream=CHOICE)
             chosen = draw_index(-self.energy(tokens, actions), uniform)[:, :, None]
             actions = actions.gather(1, chosen.expand(-1, -1, actions.shape[2]))
             if k < last:
-                scatter = spread * noise.normal(first + k, (num, len(self.low)), stream=2)
+                scatter = spread * noise.normal(first + k, (num, len(self.low)), stream=FRESH)
                 actions = (actions + scatter).clamp(self.low, self.high)
                 spread = spread * SHRINK
         return actions[:, 0]

@@ -15,7 +15,7 @@ from neuralsde.baselines.config import ImitationConfig, LSTMGMMConfig
 from neuralsde.baselines.imitation import ImitationModel, draw_index
 from neuralsde.data.transition import Transition
 from neuralsde.solvers.integrate import Step
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import CHOICE, Noise
 
 MIN_STD = 1e-4  # smallest standard deviation of a component, in units of the scale, and that with which it acts
 
@@ -65,5 +65,5 @@ class LSTMGMM(ImitationModel):
 
     def act(self, tokens: Tensor, step: Step, noise: Noise) -> Tensor:
         log_weight, mean, _ = self.law(tokens)
-        mode = draw_index(log_weight, noise.uniform(step.index, (1,), stream=1))[:, :, None].expand_as(mean[:, :1])
+        mode = draw_index(log_weight, noise.uniform(step.index, (1,), stream=CHOICE))[:, :, None].expand_as(mean[:, :1])
         return mean.gather(1, mode)[:, 0] + MIN_STD * step.z.flatten(1)

@@ -24,7 +24,7 @@ from neuralsde.models.sequence import Advance, Condition
 from neuralsde.nets.backbone import Form, backbone_of
 from neuralsde.nets.target import read_target, target_form
 from neuralsde.solvers.integrate import Step
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import FRESH, Noise
 
 Fresh = Callable[[int], Tensor]
 """The noise (P, *S) of generation step k."""
@@ -102,7 +102,7 @@ class NextStateModel(FixedStepModel):
             return self.net(y, s, history, given)
 
         def fresh(k: int) -> Tensor:
-            return sampler.temperature * noise.normal(first + k, shape, stream=2)
+            return sampler.temperature * noise.normal(first + k, shape, stream=FRESH)
 
         y = self.generate(sampler.temperature * step.z, net, fresh, sampler)
         y = y * self.spread + self.shift

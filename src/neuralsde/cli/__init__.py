@@ -52,7 +52,7 @@ def _run(words: list[str]) -> None:
         print(OVERVIEW)
         return
     if words[0] == "--version":
-        from neuralsde import __version__
+        from neuralsde.core.version import __version__
 
         print(f"neuralsde {__version__}")
         return

@@ -30,7 +30,10 @@ COUNTS = ("num_paths", "num_forecasts", "num_episodes", "num_clips", "num_frames
 """Scores that are sizes, the same for every seed."""
 
 
-def _work(label: str, experiment: Experiment, run_dir: str | None, cpu: bool) -> tuple[str, Experiment, dict[str, Any]]:
+def work(
+    label: str, experiment: Experiment, run_dir: str | None, cpu: bool = False
+) -> tuple[str, Experiment, dict[str, Any]]:
+    """One run, in a worker process."""
     import torch
 
     torch.set_num_threads(1)
@@ -44,7 +47,7 @@ def run_all(
     need_extras(*(part for _, experiment, _ in jobs for part in (experiment.task, experiment.model)))
     failure = None
     with worker_pool(num_workers) as pool:
-        futures = [pool.submit(_work, *job, cpu) for job in jobs]
+        futures = [pool.submit(work, *job, cpu) for job in jobs]
         for future in as_completed(futures):
             failure = failure or future.exception()
             if future.exception() is None:

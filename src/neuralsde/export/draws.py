@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import PATH, Noise
 
 DISTRIBUTIONS = {"normal": "standard normal", "uniform": "uniform on (0, 1)", "signs": "-1 or 1, equally likely"}
 Key = tuple[str, int, tuple[int, ...]]
@@ -66,15 +66,15 @@ class Listener(Noise):
         key = (kind, stream, tuple(shape))
         self.steps[key] = max(self.steps.get(key, 0), last + 1)
 
-    def normal(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+    def normal(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         self._note("normal", step, shape, stream)
         return torch.special.ndtri(super().uniform(step, shape, stream=stream)).float()
 
-    def uniform(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+    def uniform(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         self._note("uniform", step, shape, stream)
         return super().uniform(step, shape, stream=stream)
 
-    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         self._note("signs", step, shape, stream)
         return super().signs(step, shape, stream=stream)
 
@@ -116,11 +116,11 @@ class GivenNoise(Noise):
     def _at(self, kind: str, step: Any, shape: tuple[int, ...], stream: int) -> Tensor:
         return self.values[kind, stream, tuple(shape)][:, step]
 
-    def normal(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+    def normal(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         return self._at("normal", step, shape, stream)
 
-    def uniform(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+    def uniform(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         return self._at("uniform", step, shape, stream)
 
-    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         return self._at("signs", step, shape, stream)

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import torch
 
-from neuralsde import __version__
 from neuralsde.core.doors import Count, door
 from neuralsde.core.extras import need
 from neuralsde.core.files import writable_folder, write_json
 from neuralsde.core.records import RunError, check, to_dict
+from neuralsde.core.version import __version__
 from neuralsde.export.formats import RUNNERS, WRITERS, largest_error, trace
 from neuralsde.export.graphs import Graph, model_graphs, policy_graphs
 from neuralsde.export.series import series_graphs

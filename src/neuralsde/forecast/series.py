@@ -32,12 +32,13 @@ from neuralsde.forecast.record import RECORD, SeriesRecord
 from neuralsde.forecast.seasonal import Standing, standings
 from neuralsde.forecast.tables import TableForecast, TableModel, series_record
 from neuralsde.sde.model import NeuralSDE
-from neuralsde.selection.fit import SEARCH, on_ladder, recorded_search, seconds_of
+from neuralsde.selection.fit import SEARCH, SHORT, on_ladder, recorded_search, seconds_of
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.run_folder import open_run, provenance, write_results
 
 SHARE = 0.7  # of the budget for trials
 TRIALS = 10.0  # as many, in the time of one of the default
+MOST_TRIALS = 100  # more than there are kinds
 TIMED = 20  # steps that are timed
 STEPS = (200, 1_500)  # of a trial, at least and at most
 LONGER = 2  # steps of the last training, in those of a trial
@@ -293,7 +294,8 @@ def fit_series(
         season: "auto", "none", or periods: "day", "week", "year", or numbers of steps.
         freq: the frequency as pandas writes it ("h", "D", "B", "W", "MS", …); None: found in the stamps.
         known_ahead: those of the columns in `context` whose future is known; the others are held.
-        budget: time for everything, such as "2 min" or seconds. A trial has at least 200 steps, whatever it is.
+        budget: time for everything, such as "2 min" or seconds. A trial has at least 200 steps, whatever it is; under a minute
+            fewer are made where there is no time for all.
         max_trials: models that are tried at most, for an answer in seconds; None: all that suit the series.
         seed: of everything.
         output: run folder for the model, report.md, results.json, forecast.csv and figures; None writes nothing.
@@ -330,8 +332,8 @@ def fit_series(
     with open_run(folder, resume=resume) as run:
         shown = panel.until(Origins.of(panel, ahead).cut)
         first = first_kind(shown if len(shown) else panel, seasons, log)
-        moves = usual_moves(panel, seasons)[: None if max_trials is None else max_trials - 1]
-        steps = _num_steps(first, panel, seconds, folder if run is not None else None, seed, ahead, resume)
+        steps, most = _effort(first, panel, seconds, folder if run is not None else None, seed, ahead, resume)
+        moves = usual_moves(panel, seasons)[: min(max_trials or most, most) - 1]
         train = TrainConfig(steps=steps, batch_size=256, lr=3e-3, ema=0.99, seed=seed)
         places = tuple(table.context.index(name) for name in known_ahead)
         with tqdm(total=len(moves) + 2, disable=not progress, desc="fit_series", unit="trial") as bar:
@@ -413,14 +415,14 @@ def _seasons(season: Any, panel: Panel, frequency: Frequency) -> tuple[tuple[flo
     return tuple(sorted(periods)), log
 
 
-def _num_steps(
+def _effort(
     kind: Kind, panel: Panel, seconds: float, folder: Path | None, seed: int, horizon: int, resume: bool
-) -> int:
-    """Steps of a trial: what the budget comes to on this machine, on a ladder; once, and then as recorded."""
+) -> tuple[int, int]:
+    """Steps of a trial, on a ladder, and trials at most: what the budget comes to on this machine; once, and then as recorded."""
     what = {"seed": seed, "budget": seconds, "horizon": horizon}
     known = recorded_search(folder, what, resume)
     if known is not None:
-        return int(known["steps"])
+        return int(known["steps"]), int(known.get("trials", MOST_TRIALS))
     few = panel.cut(range(min(len(panel), 20)), [len(s) for s in panel.steps])
     took = math.inf
     for num in (TIMED, 2 * TIMED):
@@ -428,9 +430,11 @@ def _num_steps(
         learn(kind, few, TrainConfig(steps=num, batch_size=256))
         took = min(took, (clock.perf_counter() - began) / num)
     steps = int(min(max(on_ladder(SHARE * seconds / (TRIALS + LONGER) / took), STEPS[0]), STEPS[1]))
+    fit_in = max(1, int(SHARE * seconds / took / STEPS[0]) - LONGER)
+    trials = min(fit_in, MOST_TRIALS) if seconds < SHORT else MOST_TRIALS
     if folder is not None:
-        write_json(folder / SEARCH, {**what, "steps": steps})
-    return steps
+        write_json(folder / SEARCH, {**what, "steps": steps, "trials": trials})
+    return steps, trials
 
 
 def _write(fitted: SeriesModel, folder: Path, seed: int) -> None:

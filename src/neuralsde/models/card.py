@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neuralsde import __version__
 from neuralsde.core.records import to_dict
+from neuralsde.core.version import __version__
 from neuralsde.models.config import ModelConfig
 from neuralsde.models.scale import Scale
 

@@ -30,7 +30,7 @@ from neuralsde.models.config import Drawing
 from neuralsde.models.hub import local_folder, push
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.policy.config import PolicyConfig
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import PATH, Noise
 
 RECORD = "policy.json"
 FIELDS: dict[str, Any] = {
@@ -438,15 +438,15 @@ class Still(Noise):
     def __getitem__(self, rows: slice) -> Still:
         return Still(self.noise[rows], self.entries)
 
-    def normal(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+    def normal(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         z = self.noise.normal(step, shape, stream=stream)
         places = torch.tensor(self.entries, device=z.device) % z.shape[-1]
         return z.index_fill(-1, places, 0.0)
 
-    def uniform(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+    def uniform(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         return self.noise.uniform(step, shape, stream=stream)
 
-    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = 0) -> Tensor:
+    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         return self.noise.signs(step, shape, stream=stream)
 
 

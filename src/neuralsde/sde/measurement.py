@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import MEASUREMENT, Noise
 
 
 class MeasurementNoise(nn.Module):
@@ -33,4 +33,6 @@ class MeasurementNoise(nn.Module):
     def measurements(self, states: Tensor, noise: Noise) -> Tensor:
         """Measurements of states (P, T, *S)."""
         steps = torch.arange(states.shape[1], device=states.device)
-        return states + torch.exp(self.log_std.detach()) * noise.normal(steps, tuple(self.log_std.shape), stream=3)
+        return states + torch.exp(self.log_std.detach()) * noise.normal(
+            steps, tuple(self.log_std.shape), stream=MEASUREMENT
+        )

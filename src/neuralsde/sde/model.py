@@ -61,7 +61,7 @@ from neuralsde.sde.pairs import INTERPOLATIONS, Conditions, Gap, Pair, draw_tau
 from neuralsde.sde.sizes import StepSizes
 from neuralsde.sde.torchsde import TorchSDE
 from neuralsde.solvers.integrate import Step
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import LOSS_PROBES, Noise
 from neuralsde.solvers.schemes import Coefficients
 
 Noises = Positive | Sequence[Positive] | None
@@ -230,7 +230,7 @@ class NeuralSDE(SequenceModel):
 
     def _alpha_loss(self, fields: Fields, pair: Pair, noise: Noise) -> Tensor:
         flow_only = Sampler(balance=0.0, correction=self.sampler.correction)
-        signs = partial(noise.signs, 0, self.scale.shape, stream=2)
+        signs = partial(noise.signs, 0, self.scale.shape, stream=LOSS_PROBES)
         condition, quiet = pair.conditions(0.0), fields.evaluated
         with torch.no_grad():
             c = quiet.coefficients(pair.now, condition, flow_only, signs, correction=True)

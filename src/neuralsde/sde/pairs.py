@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neuralsde.sde.fields import Fields
 from neuralsde.solvers.correlation import LowRankCorrelation
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import BRIDGE, BRIDGE_SHARED, TAU, Noise
 
 Conditions = Callable[[float], "Tensor | None"]
 """The condition of the nets (B, K) when a share of the gap has passed."""
@@ -84,7 +84,7 @@ def slots_after(state: Float[Tensor, "B H *S"], newest: Float[Tensor, "B *S"], p
 
 def draw_tau(start_probability: float, noise: Noise) -> Tensor:
     """τ (B,): 0 with this probability, else uniform on [0, 1]."""
-    start, tau = noise.uniform(0, (2,), stream=1).float().unbind(1)
+    start, tau = noise.uniform(0, (2,), stream=TAU).float().unbind(1)
     return torch.where(start <= start_probability, 0.0, tau)
 
 
@@ -103,9 +103,9 @@ def bridge(
     with torch.no_grad():
         read = fields.evaluated.read(x, condition, "diffusion", *fields.config.covariance.further)
         spread = torch.exp(read["diffusion"]) * (tau * (1 - tau) * dt).sqrt()
-    correlation, z = fields.correlation(read), noise.normal(0, tuple(after.shape[1:]), stream=2)
+    correlation, z = fields.correlation(read), noise.normal(0, tuple(after.shape[1:]), stream=BRIDGE)
     if isinstance(correlation, LowRankCorrelation):
-        shared = noise.normal(0, (correlation.columns.shape[-1],), stream=3)
+        shared = noise.normal(0, (correlation.columns.shape[-1],), stream=BRIDGE_SHARED)
         z = correlation.mix(z.flatten(1), shared).reshape(z.shape)
     elif correlation is not None:
         z = correlation.mix(z.flatten(1), None).reshape(z.shape)

@@ -44,6 +44,8 @@ OF_THE_CALLER = 5  # frames from `fit_data` to the line that called `nsde.fit`
 SPARE = 0.9  # of the budget that is planned for
 LADDER = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times powers of ten: steps are rounded down to these
 FEWEST, MOST = 20, 2_000  # steps of a short trial
+SHORT = 60.0  # seconds of a budget under which less is tried, where there is no time for everything
+PARTS = (1.0, 0.5, 0.25, 0.0)  # of the candidates, their changes and the folds
 MOST_STEPS = 20_000  # of the last training
 WORSE = 1.3  # how much worse the last training may score on its own data than the trials on that of others
 UNITS = {
@@ -126,6 +128,7 @@ def fit_data(
             "fixed": {k: repr(v) for k, v in sorted(fixed.items())},
         }
         effort = _effort(steps, folds, found.gap, seconds, folder, what, resume)
+        steps, folds = some_of(steps, folds, effort.part)
         unit = effort.unit
         total = num_units(steps, len(folds)) * unit + effort.last
         bar = tqdm(total=round(total), disable=not progress, desc="nsde.fit", unit="step", mininterval=1.0)
@@ -182,23 +185,43 @@ def _effort(
     """What the budget comes to on this machine, on a ladder; once, and then as recorded."""
     known = recorded_search(folder, what, resume)
     if known is not None:
-        return Effort(**{f.name: known[f.name] for f in fields(Effort)})
-    step, always, solving = measure(steps.default, folds[0], steps.train)
-    count, solved = num_draws(steps, len(folds), gap)
+        return Effort(**{f.name: known[f.name] for f in fields(Effort) if f.name in known})
+    short = seconds < SHORT
+    step, always, solving = measure(steps.default, folds[0], steps.train, num=3 if short else 8)
     rest = SPARE * (1 - LAST) * seconds
-    whole, (most, each) = always * count + solving * solved, DRAWS[0]
+    for part in PARTS if short else PARTS[:1]:
+        some, few = some_of(steps, folds, part)
+        count, solved = num_draws(some, len(few), gap)
+        whole, units = always * count + solving * solved, num_units(some, len(few))
+        if whole * share_of_draw(*DRAWS[-1]) + FEWEST * step * units <= rest:
+            break
     for origins, num_paths in DRAWS:
-        drawing = whole * (ALWAYS + (1 - ALWAYS) * origins * num_paths / (most * each))
+        drawing = whole * share_of_draw(origins, num_paths)
         if drawing <= DRAWING * rest:
             break
     left = max(rest - drawing, TRAINING * rest)
-    unit = min(max(on_ladder(left / step / num_units(steps, len(folds))), FEWEST), MOST)
+    unit = min(max(on_ladder(left / step / units), FEWEST), MOST)
     last = min(max(on_ladder(SPARE * LAST * seconds / (ALONE * step)), LONGER * unit), MOST_STEPS)
-    effort = Effort(int(unit), int(last), origins, num_paths)
+    effort = Effort(int(unit), int(last), origins, num_paths, part)
     if folder is not None:
         with replacing(folder / SEARCH) as new:
             new.write_text(json.dumps({**asdict(effort), **what}), encoding="utf-8")
     return effort
+
+
+def some_of(steps: Plan, folds: list[Fold], part: float) -> tuple[Plan, list[Fold]]:
+    """A part of what there is to try; of nothing there remains the default, and one fold."""
+
+    def some(every: list[Any], least: int = 0) -> list[Any]:
+        return every[: max(least, math.ceil(part * len(every)))]
+
+    return replace(steps, first=some(steps.first), moves=some(steps.moves)), some(folds, 1)
+
+
+def share_of_draw(origins: int, num_paths: int) -> float:
+    """How long a draw takes, in draws of full size."""
+    most, each = DRAWS[0]
+    return ALWAYS + (1 - ALWAYS) * origins * num_paths / (most * each)
 
 
 def recorded_search(folder: Path | None, what: Mapping[str, Any], resume: bool) -> dict[str, Any] | None:

@@ -78,6 +78,7 @@ class Effort:
     last: int  # of the last training, were it of the default
     origins: int = MOST_ORIGINS  # of a fold
     num_paths: int = NUM_PATHS  # from each
+    part: float = 1.0  # of the candidates, their changes and the folds
 
 
 class Trials:

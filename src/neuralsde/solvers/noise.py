@@ -23,7 +23,12 @@ from neuralsde.core.doors import show
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, as a signed integer
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
-NUM_STREAMS = 4  # of a step; what a model draws for different ends comes from different ones
+# Streams of a step, by what is drawn from them: what one model draws in one step for different ends comes from different ones.
+PATH = 0  # the noise of a path; in training, that of the inputs
+PROBES, TAU, CHOICE = 1, 1, 1  # signs for divergences; the place between two states; one of several outcomes
+LOSS_PROBES, SHARED, COMPONENT, BRIDGE, FRESH = 2, 2, 2, 2, 2  # FRESH: of a rival's passes within one step
+BRIDGE_SHARED, MEASUREMENT, ROW = 3, 3, 3
+NUM_STREAMS = 4
 FEW = 4096  # numbers on the host up to which numpy is faster: its operations take a fraction of the time to start
 
 Integers = TypeVar("Integers", Tensor, np.ndarray)
@@ -119,7 +124,7 @@ class Noise:
         return _mix(counter[..., None] + _GOLDEN * element).reshape(len(keys), *steps, *shape)
 
     def uniform(
-        self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = 0
+        self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = PATH
     ) -> Float[Tensor, "B ..."]:
         """Uniform numbers in the open interval (0, 1), float64, of shape (B, *shape), or (B, M, *shape) for M steps."""
         bits = _shift(self._bits(step, shape, stream), 12)
@@ -127,7 +132,7 @@ class Noise:
         return torch.as_tensor((whole + 0.5) * 2.0**-52)  # exact: never rounds up to 1
 
     def normal(
-        self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = 0
+        self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = PATH
     ) -> Float[Tensor, "B ..."]:
         """Standard normal numbers (float32).
 
@@ -136,10 +141,10 @@ class Noise:
         """
         return torch.special.ndtri(self.uniform(step, shape, stream=stream)).float()
 
-    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = 0) -> Float[Tensor, "B ..."]:
+    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Float[Tensor, "B ..."]:
         """Random signs, +1 or -1 (float32)."""
         return 1.0 - 2.0 * torch.as_tensor(_shift(self._bits(step, shape, stream), 63)).float()
 
     def integers(self, high: int, step: int = 0) -> Int[Tensor, " B"]:
         """One integer in [0, high) per key (the modulo bias of 64 random bits is below high / 2^63)."""
-        return torch.as_tensor(_shift(self._bits(step, (), 3), 1)) % high
+        return torch.as_tensor(_shift(self._bits(step, (), ROW), 1)) % high

@@ -15,7 +15,7 @@ from neuralsde.data.videos.decode import read_video
 from neuralsde.data.videos.report import BadVideo
 from neuralsde.experiments.collisions.clips import clips
 from neuralsde.experiments.demos.video import collision, shipped
-from neuralsde.studio.worker import Desk
+from neuralsde.studio.desk import Desk
 from neuralsde.video.clips import Clip
 from neuralsde.video.model import VideoModel, load_video_model
 

@@ -29,7 +29,7 @@ from neuralsde.forecast.series import SeriesModel, SeriesReport, fit_series, fre
 from neuralsde.forecast.skill import score_forecasts
 from neuralsde.forecast.tables import TableForecast, TableModel
 from neuralsde.selection.report import Report
-from neuralsde.studio.worker import Desk, meanwhile
+from neuralsde.studio.desk import Desk, meanwhile
 from neuralsde.training.config import RunOptions, TrainConfig
 
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from neuralsde.core.records import check
+from neuralsde.studio.desk import read, write
 from neuralsde.studio.limits import Limits
-from neuralsde.studio.worker import read, write
 
 log = logging.getLogger("neuralsde.studio")
 SPARE_AFTER = (

@@ -29,8 +29,8 @@ from neuralsde.selection.fit import fit_data
 from neuralsde.selection.report import Report
 from neuralsde.selection.search import in_words
 from neuralsde.selection.trials import build_for, sampler_of
+from neuralsde.studio.desk import Desk, meanwhile
 from neuralsde.studio.figures import DT
-from neuralsde.studio.worker import Desk, meanwhile
 from neuralsde.training.config import RunOptions
 from neuralsde.training.fit import fit
 

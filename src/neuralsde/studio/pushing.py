@@ -21,7 +21,7 @@ from neuralsde.experiments.demos.pusht import shipped
 from neuralsde.experiments.pusht.sim import SIZE, PushT, coverage, observe
 from neuralsde.metrics.imitation import SUCCESS
 from neuralsde.policy.controller import SDEPolicy
-from neuralsde.studio.worker import Desk
+from neuralsde.studio.desk import Desk
 
 FRAME_HZ, CONTROL_HZ = 50, 10
 FRAMES = FRAME_HZ // CONTROL_HZ  # of one action

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import shutil
 import time
+from collections.abc import Sequence
+from concurrent.futures import Future, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from neuralsde.core.extras import need
 from neuralsde.core.files import writable_folder
+from neuralsde.core.processes import worker_pool
 from neuralsde.core.records import need_extras
 from neuralsde.experiments import compare, result_tables
 from neuralsde.experiments.config import BranchingConfig
@@ -48,36 +51,37 @@ ABLATION: dict[str, Sampler | None] = {
 """The paper's four panels as sampler settings of one trained model; None is the model's own."""
 
 
-def ablation_figure(model: NeuralSDE, task: BranchingConfig, paths: Tensor, *, seed: int) -> Figure:
-    """The four panels with the drift that each of them follows; `paths` are those of the whole model."""
+def ablation_figure(model: NeuralSDE, task: BranchingConfig, paths: Sequence[Tensor]) -> Figure:
+    """The four panels with the drift that each of them follows, and the paths of each."""
     x, y = torch.meshgrid(torch.linspace(0, 9.6, 33), torch.linspace(-3.2, 3.2, 23), indexing="ij")
     points = torch.stack([x.flatten(), y.flatten()], dim=1)
     points = points[branching.distance(points, task) < 0.5]  # elsewhere the nets saw no data and mean nothing
     entries = []
-    for title, sampler in ABLATION.items():
+    for (title, sampler), shown in zip(ABLATION.items(), paths):
         drift, noise = model.fields(points, sampler=sampler)
-        if sampler is not None:  # without noise all paths are one
-            num = len(paths) if sampler.diffusion else 1
-            shown = branching.draw(model, task, num_paths=num, seed=seed, sampler=sampler).paths[0].cpu()
-        else:
-            shown = paths
         size = noise.norm(dim=1)
         entries.append(plots.FieldPanel(title, panel(shown, task), *(v.numpy() for v in (points, drift, size))))
     return plots.field_grid(entries)
 
 
-def show_choice(folder: Path, *, num_paths: int, seed: int, budget: str) -> dict[str, Any]:
-    """Paths that fork, and nothing said about them: what `nsde.fit` makes of them, drawn in fit.png."""
+def draw_panel(run_dir: Path, sampler: Sampler, num_paths: int, seed: int) -> np.ndarray:
+    """Paths of one panel, in a worker process; without noise all paths are one."""
+    torch.set_num_threads(1)
+    model, experiment = load_run(run_dir)
+    num = num_paths if sampler.diffusion else 1
+    return branching.draw(model, experiment.task, num_paths=num, seed=seed, sampler=sampler).paths[0].cpu().numpy()
+
+
+def show_choice(folder: Path, num_paths: int, seed: int, budget: str) -> dict[str, Any]:
+    """Paths that fork, and nothing said about them: what `nsde.fit` makes of them, drawn in fit.png by a worker process."""
+    torch.set_num_threads(1)
     task = replace(recipes.neural_sde().task, num_paths=num_paths)
-    print(f"nsde.fit(paths): a model is chosen and trained within {budget}.", flush=True)
     model = fit_data(branching.BranchingTask(task).data(seed), budget=budget, seed=seed, progress=False)
     paths = branching.draw(model, task, num_paths=num_paths, seed=seed).paths[0].cpu()
     assert model.report is not None
     title = f"{model.report['choice']},\n{model.report['sampler']}"
     plots.path_grid({"nsde.fit(paths)": {title: panel(paths, task)}}).savefig(folder / "fit.png")
-    found = {"choice": model.report["choice"], "reason": model.report["reason"], **branching.evaluate(paths, task)}
-    print(f"  {found['choice']}. {found['reason']}\n  First figure: {folder / 'fit.png'}", flush=True)
-    return found
+    return {"choice": model.report["choice"], "reason": model.report["reason"], **branching.evaluate(paths, task)}
 
 
 def run_demo(
@@ -89,7 +93,7 @@ def run_demo(
     began = time.perf_counter()
     folder = writable_folder(output)
     shutil.rmtree(folder / "models", ignore_errors=True)
-    fitted = show_choice(folder, num_paths=num_paths, seed=seed, budget=BUDGET if steps is None else "1 s")
+    budget = BUDGET if steps is None else "1 s"
     jobs = []
     for density in reversed(DENSITIES):  # the longest first
         for name, recipe in METHODS.items():
@@ -97,11 +101,28 @@ def run_demo(
             train = replace(run.train, seed=seed, steps=steps or run.train.steps)
             run = replace(run, train=train, task=replace(run.task, num_paths=num_paths))
             jobs.append((f"{name}, density {density}", run, str(folder / "models" / f"{name}-{density}")))
-    print(f"Training {len(jobs)} models, {num_workers} at a time; a few minutes.", flush=True)
+    print(f"nsde.fit(paths) chooses and trains a model within {budget}.")
+    print(f"Beside it {len(jobs)} models are trained, {num_workers} at a time; a few minutes.", flush=True)
+    dense = f"NSDE, density {DENSITIES[-1]}"
     runs: list[dict[str, Any]] = []
-    for label, _, scores in compare.run_all(jobs, num_workers):
-        print(f"  {label}: trained in {scores['train_seconds']:.0f} s", flush=True)
-        runs.append({"label": label, "seed": seed, "scores": scores})
+    fitted: dict[str, Any] = {}
+    drawing: list[Future[np.ndarray]] = []
+    with worker_pool(num_workers) as pool:
+        choice = pool.submit(show_choice, folder, num_paths, seed, budget)
+        training: list[Future[Any]] = [pool.submit(compare.work, *job) for job in jobs]
+        for done in as_completed([choice, *training]):
+            if done is choice:
+                fitted = choice.result()
+                print(f"  {fitted['choice']}. {fitted['reason']}\n  First figure: {folder / 'fit.png'}", flush=True)
+                continue
+            label, _, scores = done.result()
+            print(f"  {label}: trained in {scores['train_seconds']:.0f} s", flush=True)
+            runs.append({"label": label, "seed": seed, "scores": scores})
+            if label == dense:  # the other panels are of this model
+                where = folder / "models" / f"NSDE-{DENSITIES[-1]}"
+                hows = [how for how in ABLATION.values() if how is not None]
+                drawing = [pool.submit(draw_panel, where, how, num_paths, seed) for how in hows]
+        shown = [torch.from_numpy(one.result()) for one in drawing]
     order = [f"{name}, density {d}" for d in DENSITIES for name in METHODS]
     runs.sort(key=lambda r: order.index(r["label"]))
     values = {"summary": {r["label"]: compare.summarise([r]) for r in runs}, "runs": runs}
@@ -114,10 +135,9 @@ def run_demo(
         for d in DENSITIES
     }
     plots.path_grid(grid).savefig(folder / "density.png")
-    label = f"NSDE, density {DENSITIES[-1]}"
     model, experiment = load_run(folder / "models" / f"NSDE-{DENSITIES[-1]}")
     assert isinstance(model, NeuralSDE)
-    ablation_figure(model, experiment.task, drawn[label], seed=seed).savefig(folder / "ablation.png")
+    ablation_figure(model, experiment.task, [*shown, drawn[dense]]).savefig(folder / "ablation.png")
     seconds = time.perf_counter() - began
     write_results(folder / "results.json", {**provenance(), "seconds": round(seconds, 1), "fit": fitted, **values})
     (folder / "report.html").write_text(report(folder, fitted, values, seconds), encoding="utf-8")

@@ -19,7 +19,7 @@ from neuralsde.solvers.correlation import LowRankCorrelation
 from neuralsde.solvers.gaussian import cholesky, solve_lower
 from neuralsde.solvers.grid import steps_in
 from neuralsde.solvers.integrate import Step
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import PROBES, SHARED, Noise
 from neuralsde.solvers.schemes import SCHEMES, Coefficients
 
 
@@ -103,11 +103,11 @@ class StepLaw(nn.Module, ABC):
         """eq:euler_maruyama_discretization, or a scheme of higher order."""
 
         def sde(x: Tensor, t: Tensor, *, correction: bool) -> Coefficients:
-            signs = partial(noise.signs, step.index, self.shape, stream=1)
+            signs = partial(noise.signs, step.index, self.shape, stream=PROBES)
             c = fields.coefficients(step.state(x, t), condition(t), sampler, signs, correction=correction)
             if not isinstance(c.correlation, LowRankCorrelation):
                 return c
-            shared = noise.normal(step.index, (c.correlation.columns.shape[-1],), stream=2)
+            shared = noise.normal(step.index, (c.correlation.columns.shape[-1],), stream=SHARED)
             return replace(c, further=step.dt.reshape(-1, 1).sqrt() * shared)
 
         return SCHEMES[sampler.solver](sde, step.x, step.time, step.dt, step.dw)

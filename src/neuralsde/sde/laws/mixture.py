@@ -28,7 +28,7 @@ from neuralsde.sde.laws.law import check_one_length, check_that_length, residual
 from neuralsde.sde.losses import diffusion_nll, flow_mse
 from neuralsde.sde.pairs import Gap, Pair, of_another_length
 from neuralsde.solvers.integrate import Step
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import COMPONENT, PROBES, Noise
 
 FARTHEST = 50.0  # mean of a component, in standard deviations of the step: an event of probability 1 / 2500
 NARROWEST, WIDEST = 0.01, 20.0  # standard deviations of a component
@@ -145,7 +145,7 @@ class MixtureStep(EulerStep):
         state, given = step.state(step.x, step.time), condition(step.time)
         names = fields.config.parts if fields.config.shared else ("mixture",)  # a shared net gives all in one pass
         read = fields.read(state, given, *names)
-        signs = partial(noise.signs, step.index, self.shape, stream=1)
+        signs = partial(noise.signs, step.index, self.shape, stream=PROBES)
         c = fields.coefficients(state, given, sampler, signs, correction=False, read=read)
-        xi = self.components(read["mixture"]).draw(noise.uniform(step.index, stream=2), step.z)
+        xi = self.components(read["mixture"]).draw(noise.uniform(step.index, stream=COMPONENT), step.z)
         return step.x + c.drift * step.dt + c.diffusion * step.dt.sqrt() * xi

@@ -25,7 +25,7 @@ from neuralsde.sde.pairs import Gap, Pair, slots_after
 from neuralsde.sde.propagation import propagate
 from neuralsde.solvers.gaussian import cholesky, log_density, solve_lower
 from neuralsde.solvers.integrate import Step
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import PROBES, Noise
 from neuralsde.solvers.schemes import Coefficients
 
 LOWEST, HIGHEST = -8, 16  # powers of two of the reference step between which gaps are told apart
@@ -148,7 +148,7 @@ class MomentsStep(StepLaw):
             calls += 1
 
             def signs() -> Tensor:  # one probe for all points of a path
-                own = noise.signs(step.index, self.shape, stream=1)[rows]
+                own = noise.signs(step.index, self.shape, stream=PROBES)[rows]
                 return own.repeat_interleave(slots.shape[0] // own.shape[0], 0)
 
             return fields.coefficients(slots, given, sampler, signs, correction=False)

@@ -27,7 +27,7 @@ from neuralsde.sde.laws.law import check_one_length, check_that_length, residual
 from neuralsde.sde.losses import diffusion_nll, flow_loss
 from neuralsde.sde.pairs import Gap, Pair
 from neuralsde.solvers.integrate import Step
-from neuralsde.solvers.noise import Noise
+from neuralsde.solvers.noise import PROBES, Noise
 
 MEAN_OFF, VARIANCE_OFF = 0.05, 0.1  # of the draws, from which on it is said
 OWN = 5  # number of the noise that the flow is trained with
@@ -92,7 +92,7 @@ class TransportStep(EulerStep):
         if not (sampler.passes and sampler.diffusion):
             return super().advance(fields, step, condition, noise, sampler)
         state, given = step.state(step.x, step.time), condition(step.time)
-        signs = partial(noise.signs, step.index, self.shape, stream=1)
+        signs = partial(noise.signs, step.index, self.shape, stream=PROBES)
         c = fields.coefficients(state, given, sampler, signs, correction=False)
         u = self.carry(fields, state, given, step.z, sampler.passes)
         return step.x + c.drift * step.dt + c.diffusion * step.dt.sqrt() * u
