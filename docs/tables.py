@@ -857,6 +857,43 @@ def frames() -> str:
     return _show([["parameters", "futures", "frames per s", "ms per frame of all", "float32, kernel by kernel"], *body])
 
 
+PEAK, COPY = 787e12, 4.3e12  # of the H200, measured: bf16 operations and bytes of its memory in a second
+TOKENS = 256
+WIDTH, LAYERS = 128, 6  # of a perceptron; the layers between its first and its last
+
+
+def floors() -> str:
+    """What a step of a roll-out takes at least: operations at the peak, or the weights from memory once; and what it takes."""
+    body = []
+    for row in _results("rollouts.json")["rows"]:
+        if (
+            row["net"] == "perceptron"
+            and row["history"] == 1
+            and (row["paths"], row["steps"]) in ((4096, 1000), (1, 8))
+        ):
+            nets = 1 if row["shared"] else 2  # flow and diffusion
+            weights = nets * LAYERS * WIDTH**2
+            name = (
+                f"{'one shared net' if row['shared'] else 'two nets'}, {row['paths']:,} path{'s' * (row['paths'] > 1)}"
+            )
+            work, size = (
+                3 * 2 * 2 * weights * row["paths"],
+                4 * weights,
+            )  # three TF32 products, at half the speed of bf16
+        elif row["net"] == "U-ViT":
+            weights = row["millions"] * 1e6
+            name = f"U-ViT, {row['millions']:.0f} million, {row['paths']} future{'s' * (row['paths'] > 1)}"
+            work, size = 2 * weights * TOKENS * row["paths"], 2 * weights
+        else:
+            continue
+        took = 1e3 * row["ours_ms"] / row["steps"]
+        least = [1e6 * work / PEAK, 1e6 * size / COPY]
+        shown = [f"{v:,.{0 if v >= 100 else 1 if v >= 1 else 2}f}" if v >= 0.01 else "< 0.01" for v in (*least, took)]
+        body.append([name, *shown, f"{100 * max(least) / took:.0f} %"])
+    head = ["a step of", "operations, µs", "weights from memory, µs", "measured, µs", "floor / measured"]
+    return _show([head, *body])
+
+
 def shipped_bf16() -> str:
     """What bf16 changes in the frames of the shipped video model."""
     (row,) = (r for r in _results("rollouts.json")["rows"] if r["net"] == "shipped video model")
@@ -959,6 +996,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "transport": transport,
     "filter": filters,
     "frames": frames,
+    "floors": floors,
     "bf16": shipped_bf16,
     "rivals": rivals,
     "branching": branching,

@@ -211,8 +211,8 @@ def _principal(found: Diagnosis, settings: dict[str, Any]) -> list[Candidate]:
         return []
     num = int(found.value("few directions"))
     own: dict[str, Any] = {"normalise": "principal", "directions": num, "covariance": Diagonal()}
-    if num <= MANY and settings["net"] is MIDDLE:
-        own["net"] = SMALL
+    if num <= MANY:  # one size smaller
+        own["net"] = {MIDDLE: SMALL, USUAL: MIDDLE}.get(settings["net"], settings["net"])
     return [Candidate("few directions", {**settings, **own}, "many features move in few directions", 1.2)]
 
 
