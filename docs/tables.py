@@ -1,6 +1,6 @@
 """Write the tables between the marks in README.md and docs/ from results/. `--check` fails where they are out of date.
 
-A mark is `<!-- table: NAME -->` … `<!-- end -->`.
+A mark is `<!-- table: NAME -->` … `<!-- end -->`, or in the middle of a line `<!-- value: NAME -->` … `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -1068,13 +1068,40 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
-def filled(text: str) -> str:
-    """`text` with all tables made anew."""
+def _mean_in(table: str, row: str, column: int) -> str:
+    """The mean in a cell of a table, by the first row that begins so."""
+    (cells,) = _parse(TABLES[table]())
+    return next(r for r in cells if " | ".join(r).startswith(row))[column].split(" ±")[0]
 
-    def fill(match: re.Match[str]) -> str:
+
+def bands() -> str:
+    """What the 80 % bands of known SDEs hold."""
+    (cells,) = _parse(TABLES["known-sdes-start"]())
+    held = sorted(float(row[-1].split(" ±")[0]) for row in cells[1:])
+    return f"80 % band holds between {held[0]} and {held[-1]} %"
+
+
+VALUES: dict[str, Callable[[], str]] = {
+    "bands": bands,
+    "plan": lambda: f"{_mean_in('rivals', 'Push-T | ms per plan', 2)} ms",
+    "success": lambda: _mean_in("rivals", "Push-T | strict success", 2),
+    "rival-success": lambda: _mean_in("rivals", "Push-T | strict success", 3),
+    "video": lambda: f"128 × 128 it has {_mean_in('video-128', 'NSDE', 2)} dB",
+    "regression": lambda: _mean_in("video-128", "regression", 2),
+}
+
+
+def filled(text: str) -> str:
+    """`text` with all tables and values made anew."""
+
+    def table(match: re.Match[str]) -> str:
         return f"<!-- table: {match[1]} -->\n\n{TABLES[match[1]]()}\n\n<!-- end -->"
 
-    return re.sub(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
+    def value(match: re.Match[str]) -> str:
+        return f"<!-- value: {match[1]} -->{VALUES[match[1]]()}<!-- end -->"
+
+    text = re.sub(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->", table, text, flags=re.DOTALL)
+    return re.sub(r"<!-- value: ([\w-]+) -->.*?<!-- end -->", value, text)
 
 
 def main() -> None:
