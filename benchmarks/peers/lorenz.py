@@ -39,7 +39,7 @@ TIMES = (0.25, 0.5, 0.75, 1.0)
 PATHS, GAP, NOISE, SIGMA = 1_024, 0.025, 0.01, 0.15
 FINE = 25  # simulation steps of a gap
 DRAWS, NEIGHBOURS = 10_000, 5
-SETTINGS = {"steps": 4_000, "batch_size": 4_096, "lr": 4e-3}
+SETTINGS = {"steps": 2_000, "batch_size": 512, "lr": 4e-3}
 NET = nsde.MLPConfig(width=64, depth=2)
 LAGS = (1, 2, 4)
 METHODS = ("ours", "ours, noise learned")
