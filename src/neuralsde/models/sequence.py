@@ -169,10 +169,10 @@ class SequenceModel(nn.Module, ABC):
         self.learned_from = {"paths": len(data.data), "transitions": len(data)}
         for net in self.nets.values():
             if isinstance(net, Backbone):
-                net.measure(self.seen(self.scale.states(pairs.history)), self.input_noise)
+                net.measure(self.what_nets_see(self.scale.states(pairs.history)), self.input_noise)
         return pairs
 
-    def seen(self, state: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def what_nets_see(self, state: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """What nets see of states in scaled units."""
         return state
 

@@ -147,9 +147,9 @@ class NeuralSDE(SequenceModel):
         if pairs.mask is not None:
             gap = gap.rows(pairs.mask.flatten(1).all(1).nonzero()[:, 0])
         target = gap.step / gap.dt / self.sizes.rate
-        flow.solve(self.seen(gap.state), gap.conditions(0.0), self.seen(target))
+        flow.solve(self.what_nets_see(gap.state), gap.conditions(0.0), self.what_nets_see(target))
 
-    def seen(self, state: Tensor) -> Tensor:
+    def what_nets_see(self, state: Tensor) -> Tensor:
         return state if self.config.directions is None else state[..., : self.config.directions]
 
     def _check_interpolation(self, pairs: Transition) -> None:
