@@ -140,6 +140,16 @@ def test_models_of_other_forms_are_told_apart():
     assert form_of(one, data) != form_of(other, data)
 
 
+@pytest.mark.parametrize(("step", "seconds", "large"), [(1e-4, 600, True), (0.05, 600, False), (1e-4, 120, False)])
+def test_nets_are_large_where_trials_have_enough_steps(monkeypatch, step, seconds, large):
+    monkeypatch.setattr(selection_fit, "measure", lambda *args, **more: (step, 1e-3, 1e-3))
+    data = walks()
+    folds = selection_fit.split(data, 0)[2]
+    steps, effort = selection_fit._planned(diagnose(data), {}, folds, seconds, None, {}, False)
+    assert effort.large == large
+    assert steps.default.config.net.width == (128 if large else 64)
+
+
 # Starts
 
 
@@ -306,7 +316,7 @@ def test_under_a_minute_less_is_tried_where_there_is_no_time(monkeypatch):
     steps = plan(found)
 
     def parts(*seconds):
-        return [selection_fit._effort(steps, folds, found.gap, s, None, {}, False).part for s in seconds]
+        return [selection_fit._effort(steps, folds, found.gap, s).part for s in seconds]
 
     assert parts(1, 59, 60, 600) == [0.0, 1.0, 1.0, 1.0] and parts(*range(1, 60)) == sorted(parts(*range(1, 60)))
     assert set(parts(*range(1, 60))) > {0.0, 1.0}

@@ -18,7 +18,6 @@ SMALL, MIDDLE, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=
 MANY = 8  # dimensions from which on nets are wider
 GOES = 0.5  # share of the variance of the mean path from which on paths go somewhere
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
-LONG = 300.0  # seconds of a search from which on nets are large
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
 TOLD = ("correlated noise", "mixture", "season", "time")  # moves that follow from the diagnosis without a trial
 JITTER = 0.58  # growth of increments above which there is more than noise
@@ -75,15 +74,15 @@ class Plan:
     train: TrainConfig
 
 
-def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, seconds: float = 0.0) -> Plan:
+def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: bool = False) -> Plan:
     """The trials for data of this kind; what is `fixed` by the caller is so in all of them.
 
     Nets are not shared: one trunk for drift, diffusion and denoiser takes half the time and scored worse on every kind of
-    data. They are larger where `seconds` is long.
+    data. They are larger where there is time for it.
     """
     fixed = dict(fixed or {})
     smooth = "smooth" in found
-    net = USUAL if seconds >= LONG else MIDDLE if found.dimensions > MANY else SMALL
+    net = USUAL if large else MIDDLE if found.dimensions > MANY else SMALL
     usual: dict[str, Any] = {"net": net}
     default, first, moves = _smooth(found, usual) if smooth else _rough(found, usual)
     made: list[Candidate] = []

@@ -44,6 +44,7 @@ OF_THE_CALLER = 5  # frames from `fit_data` to the line that called `nsde.fit`
 SPARE = 0.9  # of the budget that is planned for
 LADDER = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times powers of ten: steps are rounded down to these
 FEWEST, MOST = 20, 2_000  # steps of a short trial
+LONG, ENOUGH = 300.0, 100  # seconds of a budget and steps of a short trial from which on nets are large
 SHORT = 60.0  # seconds of a budget under which less is tried, where there is no time for everything
 PARTS = (1.0, 0.5, 0.25, 0.0)  # of the candidates, their changes and the folds
 MOST_STEPS = 20_000  # of the last training
@@ -119,15 +120,14 @@ def fit_data(
         folder = None if run is None else run.path
         found = diagnose(data)
         inner, outer, folds = split(data, seed)
-        steps = plan(found, fixed, seconds=seconds)
-        steps = replace(steps, train=replace(steps.train, seed=seed))
         what = {
             "seed": seed,
             "budget": seconds,
             "data": fingerprint(data.transitions()),
             "fixed": {k: repr(v) for k, v in sorted(fixed.items())},
         }
-        effort = _effort(steps, folds, found.gap, seconds, folder, what, resume)
+        steps, effort = _planned(found, fixed, folds, seconds, folder, what, resume)
+        steps = replace(steps, train=replace(steps.train, seed=seed))
         steps, folds = some_of(steps, folds, effort.part)
         unit = effort.unit
         total = num_units(steps, len(folds)) * unit + effort.last
@@ -173,19 +173,33 @@ def seconds_of(budget: str | float) -> float:
     return seconds
 
 
-def _effort(
-    steps: Plan,
+def _planned(
+    found: Diagnosis,
+    fixed: Mapping[str, Any],
     folds: list[Fold],
-    gap: float,
     seconds: float,
     folder: Path | None,
     what: dict[str, Any],
     resume: bool,
-) -> Effort:
-    """What the budget comes to on this machine, on a ladder; once, and then as recorded."""
+) -> tuple[Plan, Effort]:
+    """What is tried and how long, once, and then as recorded. Nets are large where that leaves enough steps for a trial."""
     known = recorded_search(folder, what, resume)
     if known is not None:
-        return Effort(**{f.name: known[f.name] for f in fields(Effort) if f.name in known})
+        effort = Effort(**{f.name: known[f.name] for f in fields(Effort) if f.name in known})
+        return plan(found, fixed, large=effort.large), effort
+    for large in (True, False) if seconds >= LONG else (False,):
+        steps = plan(found, fixed, large=large)
+        effort = replace(_effort(steps, folds, found.gap, seconds), large=large)
+        if effort.unit >= ENOUGH:
+            break
+    if folder is not None:
+        with replacing(folder / SEARCH) as new:
+            new.write_text(json.dumps({**asdict(effort), **what}), encoding="utf-8")
+    return steps, effort
+
+
+def _effort(steps: Plan, folds: list[Fold], gap: float, seconds: float) -> Effort:
+    """What the budget comes to on this machine, on a ladder."""
     short = seconds < SHORT
     step, always, solving = measure(steps.default, folds[0], steps.train, num=3 if short else 8)
     rest = SPARE * (1 - LAST) * seconds
@@ -202,11 +216,7 @@ def _effort(
     left = max(rest - drawing, TRAINING * rest)
     unit = min(max(on_ladder(left / step / units), FEWEST), MOST)
     last = min(max(on_ladder(SPARE * LAST * seconds / (ALONE * step)), LONGER * unit), MOST_STEPS)
-    effort = Effort(int(unit), int(last), origins, num_paths, part)
-    if folder is not None:
-        with replacing(folder / SEARCH) as new:
-            new.write_text(json.dumps({**asdict(effort), **what}), encoding="utf-8")
-    return effort
+    return Effort(int(unit), int(last), origins, num_paths, part)
 
 
 def some_of(steps: Plan, folds: list[Fold], part: float) -> tuple[Plan, list[Fold]]:

@@ -79,6 +79,7 @@ class Effort:
     origins: int = MOST_ORIGINS  # of a fold
     num_paths: int = NUM_PATHS  # from each
     part: float = 1.0  # of the candidates, their changes and the folds
+    large: bool = False  # whether nets are
 
 
 class Trials:
