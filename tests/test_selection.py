@@ -140,7 +140,7 @@ def test_models_of_other_forms_are_told_apart():
     assert form_of(one, data) != form_of(other, data)
 
 
-@pytest.mark.parametrize(("step", "seconds", "large"), [(1e-4, 600, True), (0.05, 600, False), (1e-4, 120, False)])
+@pytest.mark.parametrize(("step", "seconds", "large"), [(1e-4, 600, True), (0.2, 600, False), (1e-4, 120, False)])
 def test_nets_are_large_where_trials_have_enough_steps(monkeypatch, step, seconds, large):
     monkeypatch.setattr(selection_fit, "measure", lambda *args, **more: (step, 1e-3, 1e-3))
     data = walks()
