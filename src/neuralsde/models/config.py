@@ -10,6 +10,7 @@ from neuralsde.core.records import Choice, check
 from neuralsde.nets.config import MLPConfig, NetConfig
 
 Normalise = Literal["mean_std", "isotropic", "min_max", "whiten", "principal", "none"]
+TURNED: tuple[Normalise, ...] = ("whiten", "principal")  # these mix features: states are turned to other coordinates
 Transform = Literal["none", "log", "logit"]
 Precision = Literal["no", "tf32", "bf16"]
 

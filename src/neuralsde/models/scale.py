@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from neuralsde.core.memo import Memo
 from neuralsde.data.transition import Transition
-from neuralsde.models.config import Normalise, Transform
+from neuralsde.models.config import TURNED, Normalise, Transform
 from neuralsde.solvers.correlation import Correlation
 
 NEVER = 1e30  # reference steps
@@ -154,13 +154,13 @@ class Scale(nn.Module):
     def _measure_directions(self, pairs: Transition) -> None:
         """Whitened: states of covariance 1 and uncorrelated steps, from the slowest to the fastest. Principal: the widest first."""
         before, after = (self.features(x.double()) for x in (pairs.history[:, -1], pairs.next))
-        states, steps = torch.cat([before, after]), (after - before) / pairs.dt.double().sqrt()[:, None]
+        states = torch.cat([before, after])
         variance, axes = torch.linalg.eigh(states.T @ states / len(states))
         if self.normalise == "principal":
             root, turn = torch.ones_like(variance), torch.eye(len(axes)).to(axes).flip(1)
         else:
             root = variance.clamp(min=FLOOR * max(float(variance[-1]), 1e-30)).sqrt()
-            steps = steps @ axes / root
+            steps = (after - before) / pairs.dt.double().sqrt()[:, None] @ axes / root
             size, turn = torch.linalg.eigh(steps.T @ steps / len(steps))
             size = size.clamp(min=0).sqrt()
             self.pace.copy_((size / size[-1].clamp(min=1e-30)).clamp(min=SLOWEST))
@@ -197,7 +197,7 @@ class Scale(nn.Module):
     @property
     def turns(self) -> bool:
         """Whether states are turned to uncorrelated coordinates. `low` and `high` are then in these."""
-        return self.normalise in MAX_TURNED
+        return self.normalise in TURNED
 
     def _each(self, part: str, x: Tensor) -> Tensor:
         """A function of the transforms, feature by feature."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from neuralsde.core.doors import Count, Positive, check_fields
 from neuralsde.core.records import Choice, check
-from neuralsde.models.config import BackboneModelConfig, Sampling
+from neuralsde.models.config import TURNED, BackboneModelConfig, Sampling
 
 MOST_SUBSTEPS = 10_000  # a step of float32 is lost in rounding beyond
 MOST_PASSES = 1_000
@@ -124,7 +124,7 @@ class Moments(Law):
         able = config.start_probability == 1 and config.history == 1
         remedy = "It needs tau='start' and history=1."
         check(not self.measurement or able, f"`measurement` is learned by the likelihood of several lags. {remedy}")
-        mixed = self.measurement and config.normalise in ("whiten", "principal")
+        mixed = self.measurement and config.normalise in TURNED
         check(
             not mixed,
             f"`measurement` is noise of each feature; {config.normalise=} mixes them. Use `normalise='mean_std'`.",
@@ -278,7 +278,7 @@ class NeuralSDEConfig(BackboneModelConfig):
         check(min(levels) >= 0, f"`noise` must not be negative. Got {self.noise=}.")
         all_or_none = (min(levels) > 0) == (max(levels) > 0)
         check(all_or_none, f"`noise` must be positive for all features or none. Got {self.noise=}.")
-        turned = self.normalise in ("whiten", "principal") and isinstance(self.noise, tuple)
+        turned = self.normalise in TURNED and isinstance(self.noise, tuple)
         check(
             not turned, f"normalise={self.normalise!r} mixes the features. Got one `noise` for each. Give one for all."
         )

@@ -41,7 +41,7 @@ class Fields:
         """The named fields: one pass of each net, or one of the trunk that they share."""
         config, sizes = self.config, self.sizes
         self.passes.update(["trunk"] if config.shared else names)
-        seen = state if config.directions is None else state[..., : config.directions]
+        seen = sizes.leading(state)
         if config.shared:
             (trunk,) = read_all([self.nets["trunk"]], seen, condition)
             every = sizes.whole(_plain(trunk)).split(self._num_fields, 1)
@@ -49,7 +49,7 @@ class Fields:
         else:
             given = read_all([self.nets[name] for name in names], seen, condition)
             raw = {name: sizes.whole(_plain(value)) for name, value in zip(names, given)}
-        units: dict[str, Any] = {"flow": partial(sizes.drift, state=state), "diffusion": sizes.log_g}
+        units: dict[str, Any] = {"flow": partial(sizes.velocity, state=state), "diffusion": sizes.log_g}
         return {name: units[name](raw[name]) if name in units else raw[name] for name in names}
 
     @property

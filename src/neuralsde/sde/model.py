@@ -150,7 +150,7 @@ class NeuralSDE(SequenceModel):
         flow.solve(self.what_nets_see(gap.state), gap.conditions(0.0), self.what_nets_see(target))
 
     def what_nets_see(self, state: Tensor) -> Tensor:
-        return state if self.config.directions is None else state[..., : self.config.directions]
+        return self.sizes.leading(state)
 
     def _check_interpolation(self, pairs: Transition) -> None:
         """Slots of an interpolated state hold part of the step that is to be learned; only smooth paths bear that."""

@@ -54,19 +54,19 @@ class StepSizes(nn.Module):
         rest = left.clamp(self.low + 1e-3, self.high - 1e-3)
         self.typical[self.directions :] = rest[self.directions :]
 
+    def leading(self, state: Tensor) -> Tensor:
+        """What nets see of states (..., *S): all of them, or their leading directions."""
+        return state if self.directions is None else state[..., : self.directions]
+
     def whole(self, raw: Tensor) -> Tensor:
         """What nets give, of all entries of a state: 0 for those that they do not see."""
         missing = 0 if self.directions is None else self.low.numel() - self.directions
         return functional.pad(raw, (0, missing)) if missing else raw
 
-    def drift(self, raw: Tensor, state: Tensor) -> Tensor:
-        """A velocity at a state from a net's output; what the nets do not see reverts to its mean."""
-        velocity = self.velocity(raw)
+    def velocity(self, raw: Tensor, state: Tensor) -> Tensor:
+        """A velocity at a state from a net's output, which is in units of the data's; what nets do not see reverts to its mean."""
+        velocity = self.rate * raw
         return velocity if self.directions is None else velocity - self.reverts * state[:, -1]
-
-    def velocity(self, raw: Tensor) -> Tensor:
-        """A velocity from a net's output, which is in units of the data's velocities."""
-        return self.rate * raw
 
     def log_g(self, raw: Tensor) -> Tensor:
         """log g of a net's output, bounded smoothly: off the data a free log g extrapolates and roll-outs blow up."""
