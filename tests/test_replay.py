@@ -14,12 +14,14 @@ from neuralsde.nets import fused
 from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import MLPConfig
 from neuralsde.nets.mlp import MLP
+from neuralsde.sde.laws import law
+from neuralsde.sde.stepping import euler_step
 
 
 def small(**settings):
     x = np.random.default_rng(0).standard_normal((6, 30, 2)).cumsum(1)
     data = nsde.Trajectories.from_arrays(list(x))
-    return nsde.NeuralSDE.for_data(data, net=nsde.MLPConfig(width=8, depth=1), **settings)
+    return nsde.NeuralSDE.for_data(data, **{"net": MLPConfig(width=8, depth=1), **settings})
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,24 @@ def test_the_kernel_gives_what_the_nets_give_and_a_row_the_same_bits_in_any_batc
     for one, other, row in zip(found, wanted, alone, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
         assert torch.equal(one[41:42], row)
+
+
+@gpu
+@pytest.mark.parametrize("sampler", [{}, {"pull": 0.5}, {"diffusion": 0.5, "substeps": 2}])
+@pytest.mark.parametrize("settings", [{}, {"shared": True}, {"history": 2}, {"time_input": True}])
+def test_a_step_in_one_kernel_is_the_step_as_it_is_written(settings, sampler, monkeypatch):
+    model = small(**{"net": MLPConfig(width=16, depth=1), **settings}).cuda()
+    torch.manual_seed(0)
+    for net in model.nets.values():
+        torch.nn.init.normal_(net.outward.weight, std=0.3)
+    start, times = np.zeros((1, model.config.history, 2)), np.arange(3.0)
+    made = []
+    monkeypatch.setattr(law, "euler_step", lambda *given: made.append(euler_step(*given)) or made[-1])
+    fast = model.sample(start, times, num_paths=300, rng=0, sampler=nsde.Sampler(**sampler))
+    assert made and all(x is not None for x in made)
+    monkeypatch.setattr(law, "euler_step", lambda *given: None)
+    slow = model.sample(start, times, num_paths=300, rng=0, sampler=nsde.Sampler(**sampler))
+    torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
 
 
 def test_nets_are_called_as_they_are_where_the_kernel_does_not_serve():

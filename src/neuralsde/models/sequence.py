@@ -426,7 +426,8 @@ class SequenceModel(nn.Module, ABC):
                 held = held[torch.arange(len(step.x), device=step.x.device), interval]
 
             def condition(t: Tensor) -> Tensor | None:
-                return join_condition(held, self.scale.times(start + t, self.config.time_input))
+                how = self.config.time_input
+                return held if how is False else join_condition(held, self.scale.times(start + t, how))
 
             done = self.advance(step, condition, keys, sampler)
             passes.update(done.passes)

@@ -22,7 +22,7 @@ from neuralsde.nets.mlp import MLP
 WIDTHS = (16, 32, 64, 128)  # whose weights fit beside each other in the memory of a multiprocessor
 MOST = 128  # inputs, and outputs
 TILE = 32  # rows of a tile
-WARPS = 4
+WARPS, OF_SEVERAL = 8, 4  # of a program: those of one net have a multiprocessor to themselves
 STAGES = 1
 
 
@@ -86,7 +86,7 @@ def perceptrons(nets: Sequence[Any], x: Tensor) -> list[Tensor]:
         OUTS=_padded(max(sizes)),
         TILE=TILE,
         PRECISION="tf32" if lower else "tf32x3",
-        num_warps=WARPS,
+        num_warps=WARPS if len(nets) == 1 else OF_SEVERAL,
         num_stages=STAGES,
     )
     parts = out.split([len(x) * size for size in sizes])

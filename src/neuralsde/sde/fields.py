@@ -27,6 +27,19 @@ from neuralsde.solvers.schemes import Coefficients, newest_divergence, newest_sl
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What a sampler makes of the fields."""
+
+    pull: float  # per reference step
+    balance: float
+    noisy: bool
+    sloped: bool  # g∂g is needed
+    learned: bool  # α(x) weighs the score
+    scored: bool
+    correlated: bool
+
+
+@dataclass(frozen=True)
 class Fields:
     """Flow, diffusion, denoiser and more; nets map (state (B, H, *S), condition (B, K) | None) to (B, *S), or (B, F, *S)."""
 
@@ -39,18 +52,22 @@ class Fields:
 
     def read(self, state: Tensor, condition: Tensor | None, *names: str) -> dict[str, Tensor]:
         """The named fields: one pass of each net, or one of the trunk that they share."""
+        sizes, raw = self.sizes, self.outputs(state, condition, *names)
+        raw = {name: sizes.whole(value) for name, value in raw.items()}
+        units: dict[str, Any] = {"flow": partial(sizes.velocity, state=state), "diffusion": sizes.log_g}
+        return {name: units[name](raw[name]) if name in units else raw[name] for name in names}
+
+    def outputs(self, state: Tensor, condition: Tensor | None, *names: str) -> dict[str, Tensor]:
+        """What the nets give for the named fields, in their own units and for the directions that they see."""
         config, sizes = self.config, self.sizes
         self.passes.update(["trunk"] if config.shared else names)
         seen = sizes.leading(state)
         if config.shared:
             (trunk,) = read_all([self.nets["trunk"]], seen, condition)
-            every = sizes.whole(_plain(trunk)).split(self._num_fields, 1)
-            raw = {name: v[:, 0] if v.shape[1] == 1 else v for name, v in zip(config.parts, every)}
-        else:
-            given = read_all([self.nets[name] for name in names], seen, condition)
-            raw = {name: sizes.whole(_plain(value)) for name, value in zip(names, given)}
-        units: dict[str, Any] = {"flow": partial(sizes.velocity, state=state), "diffusion": sizes.log_g}
-        return {name: units[name](raw[name]) if name in units else raw[name] for name in names}
+            every = _plain(trunk).split(self._num_fields, 1)
+            return {name: v[:, 0] if v.shape[1] == 1 else v for name, v in zip(config.parts, every)}
+        given = read_all([self.nets[name] for name in names], seen, condition)
+        return {name: _plain(value) for name, value in zip(names, given)}
 
     @property
     def _num_fields(self) -> list[int]:
@@ -116,6 +133,22 @@ class Fields:
         """Whether there is a denoiser trained with noise."""
         return self.config.denoiser is not None and self.config.noisy
 
+    def terms(self, sampler: Sampler, *, correction: bool = False) -> Terms:
+        """Those that `sampler` needs, and g∂g where a `correction` is asked for."""
+        denoiser, pull = self.config.denoiser, sampler.pull * self.step
+        noisy = self.config.law.stochastic and sampler.diffusion > 0
+        balance = 0.0 if not noisy else self.balance if sampler.balance is None else sampler.balance
+        learned = denoiser is not None and denoiser.alpha and sampler.balance is None and sampler.diffusion > 0
+        return Terms(
+            pull=pull,
+            balance=balance,
+            noisy=noisy,
+            sloped=noisy and (balance > 0 or correction) and sampler.correction != "off",
+            learned=learned,
+            scored=self.has_score and (balance > 0 or pull > 0 or learned),
+            correlated=noisy and bool(self.config.covariance.further),
+        )
+
     def coefficients(
         self,
         state: Tensor,
@@ -130,34 +163,34 @@ class Fields:
 
         `signs()` gives the Hutchinson probe of g∂g; `read` holds fields at this state that are known already.
         """
-        denoiser = self.config.denoiser
-        pull, noisy = sampler.pull * self.step, self.config.law.stochastic and sampler.diffusion > 0
-        balance = 0.0 if not noisy else self.balance if sampler.balance is None else sampler.balance
-        sloped = noisy and (balance > 0 or correction) and sampler.correction != "off"
-        learned = denoiser is not None and denoiser.alpha and sampler.balance is None and sampler.diffusion > 0
-        scored = self.has_score and (balance > 0 or pull > 0 or learned)
-        correlated = noisy and bool(self.config.covariance.further)
-        alone = sloped and not correlated  # g is then read with its slope
-        wanted = {"flow": True, "diffusion": noisy and not alone, "correlation": correlated, "denoiser": scored}
+        terms = self.terms(sampler, correction=correction)
+        balance, alone = terms.balance, terms.sloped and not terms.correlated  # g is then read with its slope
+        wanted = {
+            "flow": True,
+            "diffusion": terms.noisy and not alone,
+            "correlation": terms.correlated,
+            "denoiser": terms.scored,
+        }
         fields = dict(read or {})
         unread = [name for name, used in wanted.items() if used and name not in fields]
         fields |= self.read(state, condition, *unread) if unread else {}
         drift = fields["flow"]
         g_dg: Tensor | float = 0.0
-        correlation = self.correlation(fields) if correlated else None
+        correlation = self.correlation(fields) if terms.correlated else None
         if alone:
             g, g_dg = self._g_and_dg(state, condition, sampler, signs)
         else:
-            g = sampler.diffusion * torch.exp(fields["diffusion"]) if noisy else torch.zeros_like(drift)
-        if scored:
-            push = pull * self.sigma
+            g = sampler.diffusion * torch.exp(fields["diffusion"]) if terms.noisy else torch.zeros_like(drift)
+        if terms.scored:
+            push = terms.pull * self.sigma
             if correlation is not None and balance > 0:
                 drift = drift + balance * 0.5 * _times(correlation, g, fields["denoiser"] / self.sigma)
-            elif learned or balance > 0:
+            elif terms.learned or balance > 0:
+                learned = terms.learned
                 weight = sampler.diffusion**2 * self.alpha(state, condition) if learned else balance * 0.5 * g**2
                 push = push + weight / self.sigma
             drift = drift + push * fields["denoiser"]
-        if correlation is not None and sloped:
+        if correlation is not None and terms.sloped:
             g_dg = 0.5 * self._divergence(state, condition, sampler, signs)
         drift = drift + balance * g_dg if balance > 0 else drift
         return Coefficients(drift, g, g_dg, correlation)

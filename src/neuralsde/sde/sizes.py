@@ -70,8 +70,13 @@ class StepSizes(nn.Module):
 
     def log_g(self, raw: Tensor) -> Tensor:
         """log g of a net's output, bounded smoothly: off the data a free log g extrapolates and roll-outs blow up."""
-        width, middle, slope = self._curve.get([self.low, self.high, self.typical], self._bounds)
+        width, middle, slope = self.curve
         return self.low + width * torch.sigmoid(middle + raw * slope)
+
+    @property
+    def curve(self) -> tuple[Tensor, Tensor, Tensor]:
+        """`_bounds`, until the sizes change."""
+        return self._curve.get([self.low, self.high, self.typical], self._bounds)
 
     def _bounds(self) -> tuple[Tensor, Tensor, Tensor]:
         """Width of the bounds, the place of the typical step between them (a net of 0 gives that), and the slope there."""

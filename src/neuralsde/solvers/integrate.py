@@ -96,11 +96,14 @@ def walk(
         return torch.lerp(record[rows, right - 1], record[rows, right], weight)
 
     def several(x: Tensor, *given: Tensor) -> Tensor:
-        """As many steps as are given, by kernels that do not depend on where the path is."""
+        """As many steps as are given, by kernels that do not depend on where the path is; the states after each of them."""
+        states = []
         for now, step, z, dw in zip(*(values.unbind(1) for values in given)):
             x = advance(Step(x, now, step, older, z, dw, -1))
-            record.index_copy_(1, newest.add_(1)[None], x[:, None])
-        return x
+            states.append(x)
+            if num_slots > 1:  # the next step looks back at it
+                record.index_copy_(1, newest.add_(1)[None], x[:, None])
+        return torch.stack(states, dim=1)
 
     stretch = None if record_as is None else record_as(several)
     x = history[:, -1]
@@ -112,13 +115,14 @@ def walk(
             first, own = m, dt[:, m : m + block]
             z = noise.normal(torch.arange(m, m + own.shape[1], device=x.device), shape).to(x.dtype)
             dw = own.sqrt() * z
-        if num_slots > 1 or stretch:
+        if num_slots > 1:
             newest.fill_(num_slots - 1 + m)
         k = m - first
         if stretch and m >= WARM_UP and k + STRETCH <= z.shape[1]:
             now, ahead = slice(m, m + STRETCH), slice(k, k + STRETCH)
-            x = stretch(x, time[:, now], dt[:, now], z[:, ahead], dw[:, ahead])
-            m += STRETCH
+            states = stretch(x, time[:, now], dt[:, now], z[:, ahead], dw[:, ahead])
+            record[:, num_slots + m : num_slots + m + STRETCH] = states
+            x, m = states[:, -1], m + STRETCH
         else:
             moved = advance(Step(x, time[:, m], dt[:, m], older, z[:, k], dw[:, k], m))
             x = torch.where(dt[:, m] == 0, x, moved) if grid.waits[m] else moved

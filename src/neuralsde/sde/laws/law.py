@@ -15,12 +15,13 @@ from neuralsde.models.sequence import Condition
 from neuralsde.sde.config import Law, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.pairs import Gap, Pair, of_another_length
+from neuralsde.sde.stepping import euler_step
 from neuralsde.solvers.correlation import LowRankCorrelation
 from neuralsde.solvers.gaussian import cholesky, solve_lower
 from neuralsde.solvers.grid import steps_in
 from neuralsde.solvers.integrate import Step
 from neuralsde.solvers.noise import PROBES, SHARED, Noise
-from neuralsde.solvers.schemes import SCHEMES, Coefficients
+from neuralsde.solvers.schemes import SCHEMES, Coefficients, euler
 
 
 class StepLaw(nn.Module, ABC):
@@ -101,6 +102,10 @@ class StepLaw(nn.Module, ABC):
 
     def advance(self, fields: Fields, step: Step, condition: Condition, noise: Noise, sampler: Sampler) -> Tensor:
         """eq:euler_maruyama_discretization, or a scheme of higher order."""
+        if SCHEMES[sampler.solver] is euler:
+            made = euler_step(fields, step, condition, sampler)
+            if made is not None:
+                return made
 
         def sde(x: Tensor, t: Tensor, *, correction: bool) -> Coefficients:
             signs = partial(noise.signs, step.index, self.shape, stream=PROBES)
