@@ -23,7 +23,6 @@ from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Segments, gain
 from neuralsde.selection.search import in_words
 from neuralsde.selection.stack import fit_together, form_of
-from neuralsde.selection.trials import spread_of
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit as fit_model
 
@@ -213,7 +212,7 @@ class Drawn:
 
 
 def test_the_true_law_has_the_best_score():
-    segments = Segments.of(walks(200, 40, seed=1), spread_of(walks()), most=200)
+    segments = Segments.of(walks(200, 40, seed=1), walks(), most=200)
     scores = {k: segments._score(Drawn(*k).samples(segments)) for k in ((0.3, 0.9), (0.1, 0.9), (0.6, 0.9), (0.3, 0.5))}
     best = scores.pop((0.3, 0.9))
     for other in scores.values():
@@ -222,12 +221,44 @@ def test_the_true_law_has_the_best_score():
     still = segments._score(
         segments.data.states[segments.row][:, None, None].expand(-1, 5, segments.ahead.shape[1], -1)
     )
-    np.testing.assert_allclose(still.parts[:, :4].mean(0), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(still.parts[:, :3].mean(0), 1.0, rtol=1e-6)
+    assert still.parts[:, 3].mean() == pytest.approx(1.0, rel=0.1)  # ends are as far apart as a start and an end
+
+
+def goals(seed=0, num=8, length=60):
+    """Smooth paths from places far apart to one goal, where they rest."""
+    rng, t = np.random.default_rng(seed), np.linspace(0, 1, length)
+    path = (1 - t**2 * (3 - 2 * t))[:, None] * (3 + rng.standard_normal((num, 1, 2)))
+    return nsde.Trajectories.from_arrays(list(path + 0.01 * t[:, None] * rng.standard_normal((num, 1, 2))), dt=0.1)
+
+
+def test_to_miss_a_common_goal_by_a_little_is_a_large_error():
+    segments = Segments.of(goals(1), goals(0))
+    truth, _ = segments.truth()
+    right = segments._score((truth * segments.scale)[:, None].repeat(1, 4, 1, 1))
+    off = truth.clone()
+    off[:, -1] += 0.05  # of the spread of the states
+    missed = segments._score((off * segments.scale)[:, None].repeat(1, 4, 1, 1))
+    assert right.mean < 1e-6 and missed.parts[:, 3].mean() > 0.2
+
+
+@pytest.mark.parametrize(("tau", "num"), [("start", 60), ("uniform", 9)])
+def test_a_model_that_knows_nothing_between_is_drawn_at_all_times(tau, num, monkeypatch):
+    data = goals()
+    model = nsde.NeuralSDE.for_data(data, lag=0.6, tau=tau, net=nsde.MLPConfig(width=8, depth=1))
+    segments, seen, sample = Segments.of(data, data, from_start=True), [], model.sample
+    monkeypatch.setattr(model, "sample", lambda x, times, **more: seen.append(times) or sample(x, times, **more))
+    drawn = segments.samples(model, num_paths=3)
+    assert seen[0].shape == (8, num) and drawn.shape == (8, 3, 8, 2)
+    known = torch.cat([torch.zeros(8, 1, dtype=torch.int64), segments.ahead], 1)
+    whole = sample(data.states[segments.row], seen[0], num_paths=3, rng=0)
+    wanted = whole[:, :, 1:] if num == 9 else whole[torch.arange(8)[:, None], :, known[:, 1:]].transpose(1, 2)
+    assert torch.equal(drawn, wanted)
 
 
 def test_segments_end_where_the_path_ends():
     data = walks(4, 30)
-    segments = Segments.of(data, spread_of(data))
+    segments = Segments.of(data, data)
     ends = (data.lengths.cumsum(0) - 1).tolist()
     assert set((segments.row + segments.ahead[:, -1]).tolist()) == set(ends)
     assert set(segments.unit.tolist()) == {0, 1, 2, 3}
@@ -302,7 +333,7 @@ def test_time_is_given_where_paths_go_somewhere_together(name, wanted):
 
 def test_budgets():
     assert seconds_of("2 min") == 120 and seconds_of("90 s") == 90 and seconds_of(3) == 3
-    assert [on_ladder(v) for v in (0.5, 1, 149, 151, 999)] == [1, 1, 100, 150, 800]
+    assert [on_ladder(v) for v in (0.5, 1, 149, 161, 999)] == [1, 1, 125, 160, 800]
     for wrong in ("soon", "2 weeks", 0, -1.0, float("inf")):
         with pytest.raises(ValueError, match="`budget` must be"):
             nsde.fit(walks(), budget=wrong)
@@ -310,7 +341,7 @@ def test_budgets():
 
 
 def test_under_a_minute_less_is_tried_where_there_is_no_time(monkeypatch):
-    monkeypatch.setattr(selection_fit, "measure", lambda *_, **__: (0.01, 0.1, 0.1))
+    monkeypatch.setattr(selection_fit, "measure", lambda *_, **__: (0.005, 0.1, 0.1))
     data = walks(12, 30)
     found, (_, _, folds) = diagnose(data), split(data, 0)
     steps = plan(found)

@@ -3,6 +3,7 @@
     python benchmarks/zoo/run.py --budget "2 min" --num-workers 16 --output results/zoo.json
     python benchmarks/zoo/run.py --shapes --budget "10 min" --output results/zoo_shapes.json
 
+Rows that the output holds already, of the same commit and budget, are kept: a run may be stopped, or made in parts by `--methods`.
 Test paths are scored once. Every method forecasts from the same origins; the score is that of `neuralsde.selection.scores`,
 with 100 samples each. The best in hindsight is the best test score of the candidates, their changes and their samplers.
 """
@@ -10,6 +11,7 @@ with 100 samples each. The best in hindsight is the best test score of the candi
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -37,7 +39,7 @@ from neuralsde.selection.candidates import Candidate, combined, plan
 from neuralsde.selection.scores import Segments
 from neuralsde.selection.search import further_samplers, in_words
 from neuralsde.selection.stack import fit_together, form_of
-from neuralsde.selection.trials import build_for, sampler_of, spread_of
+from neuralsde.selection.trials import build_for, sampler_of
 from neuralsde.training.run_folder import provenance, write_results
 
 SAMPLES = 100
@@ -62,7 +64,7 @@ def make(name: str, seed: int) -> Set:
 
 def segments(own: Set) -> Segments:
     """Where test paths are forecast."""
-    return Segments.of(paths(own, test=True), spread_of(paths(own, test=False)), most=48, from_start=own.from_start)
+    return Segments.of(paths(own, test=True), paths(own, test=False), most=48, from_start=own.from_start)
 
 
 def fitted(name: str, seed: int, budget: str) -> dict[str, Any]:
@@ -177,7 +179,7 @@ def default(name: str, seed: int) -> dict[str, Any]:
     own = make(name, seed)
     data, where = paths(own, test=False), segments(own)
     model = nsde.NeuralSDE.for_data(data, seed=seed)
-    nsde.fit(model, data, seed=seed, steps=DEFAULT_STEPS, progress=False, cpu=True)
+    nsde.fit(model, data, seed=seed, steps=DEFAULT_STEPS, progress=False)
     score = where.score(model, num_paths=SAMPLES)
     return {"method": "default", **score.to_dict(), "error": score.error}
 
@@ -223,6 +225,15 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
     return row
 
 
+def kept(output: Path, budget: str) -> list[dict[str, Any]]:
+    """Rows of an earlier run of this commit."""
+    if not output.exists():
+        return []
+    before = json.loads(output.read_text())
+    same = before.get("commit") == provenance()["commit"] and before.get("budget") == budget
+    return [row for row in before["rows"] if "failed" not in row] if same else []
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", default="2 min")
@@ -237,11 +248,14 @@ def main() -> None:
     names = [n for n in names if not args.only or n in args.only]
     methods = ["nsde.fit"] if args.shapes else args.methods
     jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
-    command, rows = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", []
+    command, rows = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", kept(args.output, args.budget)
+    known = {(row["set"], row["method"], row["seed"]) for row in rows}
+    jobs = [job for job in jobs if job[:3] not in known]
+    order = {name: k for k, name in enumerate(("nsde.fit", "best in hindsight", "default", *RIVALS))}
     with worker_pool(args.num_workers) as pool:
         for done in as_completed([pool.submit(one, job) for job in jobs]):
-            rows.append(done.result())
-            rows.sort(key=lambda row: (row["seed"], names.index(row["set"]), methods.index(row["method"])))
+            rows.append({**done.result(), "gpu": provenance()["hardware"]["gpu"]})
+            rows.sort(key=lambda row: (row["seed"], names.index(row["set"]), order[row["method"]]))
             write_results(args.output, {"command": command, "budget": args.budget, "rows": rows, **provenance()})
 
 

@@ -28,13 +28,13 @@ from neuralsde.selection.folds import Fold, split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Score, Segments
 from neuralsde.selection.search import LONGER, Choice, Search, num_draws, num_units
-from neuralsde.selection.trials import QUIET, Effort, Trials, measure, quietly, sampler_of, spread_of, train
+from neuralsde.selection.trials import QUIET, Effort, Trials, measure, quietly, sampler_of, train
 from neuralsde.training.fit import fingerprint
 from neuralsde.training.fit import fit as fit_model
 from neuralsde.training.run_folder import open_run
 
 SEARCH = "search.json"
-LAST = 0.4  # of the budget for the last training: many features or steps leave the trials less, and it its share
+LAST = 0.3  # of the budget for the last training: many features or steps leave the trials less, and it its share
 ALONE = 1.5  # what a step takes longer in a training of one model
 DRAWING = 0.5  # largest share of the rest for drawing paths, before fewer are drawn
 TRAINING = 0.2  # least share of the rest for training in the trials
@@ -42,12 +42,15 @@ DRAWS = ((32, 32), (16, 32), (16, 16), (8, 16))  # origins of a fold, and paths 
 ALWAYS = 0.3  # of the time of a draw, whatever its size
 OF_THE_CALLER = 5  # frames from `fit_data` to the line that called `nsde.fit`
 SPARE = 0.9  # of the budget that is planned for
-LADDER = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times powers of ten: steps are rounded down to these
+LADDER = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.4, 8.0)  # times powers of ten: steps are rounded down to these
 FEWEST, MOST = 20, 2_000  # steps of a short trial
 LONG, ENOUGH = 300.0, 100  # seconds of a budget and steps of a short trial from which on nets are large
 SHORT = 60.0  # seconds of a budget under which less is tried, where there is no time for everything
 PARTS = (1.0, 0.5, 0.25, 0.0)  # of the candidates, their changes and the folds
 MOST_STEPS = 20_000  # of the last training
+BEYOND = (
+    4  # steps of the last training at most, in those of the final: a choice holds for trainings of about that length
+)
 WORSE = 1.3  # how much worse the last training may score on its own data than the trials on that of others
 UNITS = {
     "s": 1,
@@ -215,7 +218,8 @@ def _effort(steps: Plan, folds: list[Fold], gap: float, seconds: float) -> Effor
             break
     left = max(rest - drawing, TRAINING * rest)
     unit = min(max(on_ladder(left / step / units), FEWEST), MOST)
-    last = min(max(on_ladder(SPARE * LAST * seconds / (ALONE * step)), LONGER * unit), MOST_STEPS)
+    most = min(BEYOND * LONGER * unit, MOST_STEPS)
+    last = min(max(on_ladder(SPARE * LAST * seconds / (ALONE * step)), LONGER * unit), most)
     return Effort(int(unit), int(last), origins, num_paths, part)
 
 
@@ -265,7 +269,7 @@ def _refit(
     options = replace(QUIET, cpu=cpu)
     model = train(choice.candidate, data, config, options=options, run_dir=run, resume=resume)
     model.sampler = sampler_of(model, choice.sampler)
-    own = Segments.of(data, spread_of(data)).score(model, seed=1).mean
+    own = Segments.of(data, data).score(model, seed=1).mean
     if own > WORSE * choice.score and not choice.shorter:  # on its own data, worse than before on that of others
         warnings.warn(
             f"A longer training made the choice worse ({own:.3f} on its own data, {choice.score:.3f} in the trials): the shorter "
@@ -284,7 +288,7 @@ def _outer(
     """The choice and the default on paths that took no part in the choice."""
     if outer is None:
         return None
-    segments = Segments.of(outer, spread_of(inner))
+    segments = Segments.of(outer, inner)
     config = replace(steps.train, steps=num)
 
     def one(candidate: Candidate, how: dict[str, float]) -> Score:

@@ -3,8 +3,9 @@
 A *segment* is what followed an origin at a few times, dense at first and then wider apart, the end of the path among them.
 Four horizons are scored by the energy score: the next observation, the first few, all of them, and the end alone. The last
 two are not the same: averaged over time, the goal of a motion hardly counts. Each is divided by the score of standing still,
-or a tenth of the largest of these, so that horizons and data sets compare. The energy score hardly sees how entries depend on
-each other; the variogram score does, and is added.
+or a tenth of the largest of these, so that horizons and data sets compare. Where all paths end close together, the end is
+measured by how far apart they end: to miss a common goal by a little is a large error. The energy score hardly sees how
+entries depend on each other; the variogram score does, and is added.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ PAIRS = 256  # of entries whose variogram is scored
 VARIOGRAM = 0.5  # weight of the variogram score
 FLOOR = 0.1  # least unit of a horizon, in the largest: errors that are small against the whole path count as small
 FAILED = 10.0  # the score of paths that leave the data for good
+MOST_ENDS = 256  # paths whose ends are compared
 HORIZONS = ("next", "near", "all", "end")
 
 
@@ -47,9 +49,9 @@ class Segments:
 
     @classmethod
     def of(
-        cls, held_out: Trajectories, spread: Tensor, *, most: int = MOST_ORIGINS, from_start: bool = False
+        cls, held_out: Trajectories, known: Trajectories, *, most: int = MOST_ORIGINS, from_start: bool = False
     ) -> Segments:
-        """Origins spread over the held-out paths."""
+        """Origins spread over the held-out paths; the units are those of the `known` ones, which may be learned from."""
         lengths = held_out.lengths
         first = lengths.cumsum(0) - lengths
         rows, ahead, unit = [], [], []
@@ -74,6 +76,7 @@ class Segments:
                 ahead.append(_places(room))
                 unit.append(k if steps <= most_ahead or len(chosen) > 3 else 1000 * k + place)
         row, steps_ahead = torch.tensor(rows), torch.stack(ahead)
+        spread = spread_of(known)
         spread = torch.where(spread > 0, spread, torch.ones_like(spread)).double()
         made = cls(held_out, row, steps_ahead, torch.tensor(unit), spread, torch.ones(4), torch.ones(()))
         truth, seen = made.truth()
@@ -81,6 +84,8 @@ class Segments:
         apart = ((truth - begin[:, None]) * seen).flatten(2)
         still = torch.stack([_horizon(apart, steps_ahead, h).norm(dim=-1).mean() for h in HORIZONS])
         floor = FLOOR * still.max().clamp(min=1e-12)
+        if len(lengths) > 1 and int(lengths.max()) - 1 <= most_ahead:  # segments then end where paths do
+            still[-1] = torch.minimum(still[-1], _apart_at_the_end(known, spread))
         i, j = made._pairs(truth.flatten(1).shape[1])
         flat = truth.flatten(1)
         rough = (flat[:, i] - flat[:, j]).abs().mean().clamp(min=1e-12)
@@ -116,19 +121,29 @@ class Segments:
     def samples(
         self, model: SequenceModel, sampler: object = None, *, num_paths: int = NUM_PATHS, seed: int = 0
     ) -> Tensor:
-        """Paths (B, N, T, *S) of `model` from the origins, in raw units."""
+        """Paths (B, N, T, *S) of `model` from the origins, in raw units.
+
+        A model that learned long steps and nothing between is drawn at all times of the data, as its users will draw it: what is
+        right in long steps may be wrong in short ones.
+        """
         rows = self.row
         slots = self.data.slots(rows, history=model.config.history, spacing=model.lag)
-        at = torch.cat([rows[:, None], rows[:, None] + self.ahead], 1)
+        place = torch.cat([torch.zeros_like(self.ahead[:, :1]), self.ahead], 1)
+        if not model.knows_between:
+            place = torch.minimum(torch.arange(int(self.ahead.max()) + 1), self.ahead[:, -1:])
         path = torch.searchsorted(self.data.lengths.cumsum(0), rows, right=True)
-        times, origin = self.data.times[at].clone(), self.data.begin[path]
-        distinct = times.diff(dim=1) > 0
-        late = (~distinct).cumsum(1) * model.scale.step
-        times[:, 1:] += late
+        times, origin = self.data.times[rows[:, None] + place], self.data.begin[path]
+        beyond = (times.diff(dim=1) <= 0).cumsum(
+            1
+        ) * model.scale.step  # drawn, since rows are of one length, and not looked at
+        times = torch.cat([times[:, :1], times[:, 1:] + beyond], 1) - origin[:, None]
         context = self.data.context_at(rows)
-        start, times = self.data.states[slots], times - origin[:, None]
-        drawn = model.sample(start, times, context=context, num_paths=num_paths, sampler=sampler, rng=seed)
-        return drawn[:, :, 1:].cpu()
+        start, how = self.data.states[slots], {"sampler": sampler, "rng": seed, "num_paths": num_paths}
+        drawn = model.sample(start, times, context=context, **how).cpu()
+        if model.knows_between:
+            return drawn[:, :, 1:]
+        index = self.ahead.reshape(len(rows), 1, -1, *[1] * (drawn.ndim - 3))
+        return drawn.take_along_dim(index, dim=2)
 
     def _score(self, samples: Tensor) -> Score:
         """Of samples (B, N, T, *S) in raw units."""
@@ -147,6 +162,25 @@ class Segments:
         apart = (expected - (y[:, i] - y[:, j]).abs().sqrt()).square() * both
         parts.append((apart.sum(1) / both.sum(1).clamp(min=1) / self.rough).clamp(max=FAILED))
         return Score(torch.stack(parts, 1), self.unit)
+
+
+def spread_of(data: Trajectories) -> Tensor:
+    """The standard deviation of each entry of the state."""
+    states = data.states.double()
+    if data.observed is None:
+        return states.std(0, correction=0)
+    seen = data.observed.double()
+    num = seen.sum(0).clamp(min=1)
+    mean = (states * seen).sum(0) / num
+    return (((states - mean) * seen).square().sum(0) / num).sqrt()
+
+
+def _apart_at_the_end(data: Trajectories, scale: Tensor) -> Tensor:
+    """Mean distance between the ends of two paths; infinite where that cannot be known."""
+    if len(data) < 2 or data.observed is not None:
+        return scale.new_tensor(math.inf)
+    last = data.lengths.cumsum(0)[:MOST_ENDS] - 1
+    return torch.pdist((data.states[last].double() / scale).flatten(1)).mean()
 
 
 def _places(room: int) -> Tensor:

@@ -13,7 +13,7 @@ from neuralsde.selection.report import Tried
 from neuralsde.selection.scores import Score, gain
 from neuralsde.selection.trials import Samplers, Trials
 
-LONGER = 2  # steps of the final, in those of a short trial
+LONGER = 6  # steps of the final, in those of a short trial: what is best after few steps is often not so after many
 FINALISTS = 2
 SHARES_OF_MOVES = (4, 2)  # changes of the best and of the second best that are tried
 PULLS, HARD, SHARES, SUBSTEPS = (0.25, 0.75), (0.5, 1.5), (0.5,), 4
@@ -35,10 +35,10 @@ class Choice:
 
 
 def quick_samplers(candidate: Candidate) -> Samplers:
-    """For short trials: as trained, and pulled to the data, in finer steps where states between observations were learned."""
+    """For short trials: pulled to the data where that can be, in finer steps where states between observations were learned."""
     finer = _finer(candidate)
-    pulled: dict[str, float] = {"pull": 0.5, **finer} if _pulls(candidate) else finer
-    return {in_words(how): how for how in ({}, pulled)}
+    how: dict[str, float] = {"pull": 0.5, **finer} if _pulls(candidate) else finer
+    return {in_words(how): how}
 
 
 def _finer(candidate: Candidate) -> dict[str, float]:
@@ -103,7 +103,9 @@ def num_draws(plan: Plan, num_folds: int, gap: float) -> tuple[float, float]:
 
 
 def _lag(candidate: Candidate, gap: float) -> float:
-    return float(candidate.lag) if isinstance(candidate.lag, (int, float)) else gap
+    """Time between the states that are drawn: see `Segments.samples`."""
+    long = isinstance(candidate.lag, (int, float)) and candidate.config.start_probability < 1
+    return float(candidate.lag) if long and isinstance(candidate.lag, (int, float)) else gap
 
 
 def mean_cost(plan: Plan) -> float:

@@ -91,10 +91,9 @@ def _stacked(batches: list[Transition]) -> tuple[Any, ...]:
 def _clip(params: dict[str, Tensor], groups: list[list[str]]) -> None:
     """Gradients of each part of each member, to the largest norm."""
     for names in groups:
-        grads = [params[n].grad for n in names]
-        total = sum(g.flatten(1).square().sum(1) for g in grads if g is not None)
-        assert isinstance(total, Tensor)
-        factor = (CLIP / (total.sqrt() + 1e-6)).clamp(max=1.0)
-        for g in grads:
-            if g is not None:
+        grads = [g for n in names if (g := params[n].grad) is not None]
+        total = torch.cat([g.flatten(1) for g in grads], dim=1).norm(dim=1)
+        if bool((total > CLIP).any()):
+            factor = (CLIP / (total + 1e-6)).clamp(max=1.0)
+            for g in grads:
                 g.mul_(factor.reshape(-1, *[1] * (g.ndim - 1)))

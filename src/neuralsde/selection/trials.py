@@ -31,7 +31,7 @@ from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 
 QUIET = RunOptions(progress=False)
-MOST_TOGETHER, FEW_TOGETHER = 16, 3  # models trained in one batch, at most and commonly
+MOST_TOGETHER, FEW_TOGETHER = 16, 4  # models trained in one batch, at most and commonly
 Samplers = dict[str, dict[str, float]]
 """By name: `pull` per reference step, share of the noise, substeps."""
 USUAL: Samplers = {"as trained": {}}
@@ -90,7 +90,7 @@ class Trials:
     ) -> None:
         self.folds, self.config, self.effort, self.file, self.tick = folds, config, effort, file, tick
         self.known: dict[str, Any] = {}
-        self.segments = [Segments.of(f.held_out, spread_of(f.known), most=effort.origins) for f in folds]
+        self.segments = [Segments.of(f.held_out, f.known, most=effort.origins) for f in folds]
         self.models: dict[str, Any] = {}  # trained in this process: samplers are tried on them without another training
         self.cost: dict[str, float] = {}
         if file is not None and file.exists():
@@ -171,17 +171,6 @@ class Trials:
                 new.write_text(json.dumps(self.known), encoding="utf-8")
 
 
-def spread_of(data: Trajectories) -> torch.Tensor:
-    """The standard deviation of each entry of the state."""
-    states = data.states.double()
-    if data.observed is None:
-        return states.std(0, correction=0)
-    seen = data.observed.double()
-    num = seen.sum(0).clamp(min=1)
-    mean = (states * seen).sum(0) / num
-    return (((states - mean) * seen).square().sum(0) / num).sqrt()
-
-
 def measure(candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8) -> tuple[float, float, float]:
     """How long a step of a member of a usual stack takes here, and a draw for a fold: in any case, and for its solver steps."""
     models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(FEW_TOGETHER)))
@@ -190,7 +179,7 @@ def measure(candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8)
         began = time.perf_counter()
         fit_together(models, pairs, replace(config, steps=num))
         step = min(step, (time.perf_counter() - began) / num / len(models))
-    segments = Segments.of(fold.held_out, spread_of(fold.known))
+    segments = Segments.of(fold.held_out, fold.known)
     took = []
     for substeps in (1, 1, 3):  # the first one warms up
         began = time.perf_counter()
