@@ -35,8 +35,7 @@ def aside(call: Callable[[], Tensor]) -> Tensor:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """No garbage is collected: a graph that goes away would disturb the one that is being recorded."""
-    gc.collect()
+    """No garbage is collected meanwhile: a graph that goes away would disturb the one that is being recorded."""
     enabled = gc.isenabled()
     gc.disable()
     try:
