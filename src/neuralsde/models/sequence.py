@@ -377,11 +377,39 @@ class SequenceModel(nn.Module, ABC):
                 check(done.result[:, 1:], grid.time.expand(len(done.result), -1)[:, 1:])
                 passes.update(done.passes)
                 return at_outputs(done.result, grid)
-        record_as = partial(Recorded, passes=passes) if alike and num >= ENOUGH else None
+        record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None
+        if alike and num >= ENOUGH:
+            record_as = partial(Recorded, passes=passes)
+            if self.config.history == 1 and context is None and self.config.time_input is False:
+                record_as = partial(self._kept, given, noise, grid, sampler, passes)
         return at_outputs(self._walk(given, noise, grid, sampler, passes, check=check, record_as=record_as), grid)
 
-    def _kernels(self, given: tuple[Tensor, ...], grid: Grid, sampler: Sampling) -> Hashable:
-        """What the kernels of a roll-out depend on, but for the numbers in its tensors."""
+    def _kept(
+        self,
+        given: tuple[Tensor, ...],
+        noise: Noise,
+        grid: Grid,
+        sampler: Sampling,
+        passes: Counter[str],
+        several: Callable[..., Tensor],
+    ) -> Callable[..., Tensor]:
+        """Steps that depend on the newest state alone, by a recording that outlives the roll-out."""
+        key = self._kernels(given, None, sampler)
+
+        def call(counted: Counter[str], *own: Tensor) -> Tensor:
+            return several(*own, advance=self._advance_in(noise, given[1], None, grid, sampler, counted))
+
+        def stretch(*own: Tensor) -> Tensor:
+            done = self.recordings.replay(key, call, own)
+            if done is None:
+                return several(*own)
+            passes.update(done.passes)
+            return done.result
+
+        return stretch
+
+    def _kernels(self, given: tuple[Tensor, ...], grid: Grid | None, sampler: Sampling) -> Hashable:
+        """What the kernels of a roll-out on a grid, or of a stretch of any, depend on, but for the numbers in its tensors."""
         addresses, modules = list[int](), list[nn.Module]([self])
         while modules:  # `parameters()` and `buffers()` take longer than a short roll-out
             module = modules.pop()

@@ -95,7 +95,7 @@ def walk(
         weight = weight.reshape(*weight.shape, *[1] * len(shape))
         return torch.lerp(record[rows, right - 1], record[rows, right], weight)
 
-    def several(x: Tensor, *given: Tensor) -> Tensor:
+    def several(x: Tensor, *given: Tensor, advance: Callable[[Step], Tensor] = advance) -> Tensor:
         """As many steps as are given, by kernels that do not depend on where the path is; the states after each of them."""
         states = []
         for now, step, z, dw in zip(*(values.unbind(1) for values in given)):
