@@ -84,6 +84,8 @@ NOT_RUN = {
     "make demo": "builds an environment; test_cli.py runs `nsde demo`",
     "make test": "runs this",
     "nsde data pusht": "downloads; test_download.py has a server of its own",
+    "nsde data etth1": "downloads; test_download.py has a server of its own",
+    "nsde fit data/etth1.csv --horizon 24": "a file of the data set; `nsde fit sales.csv` takes such a table",
     "nsde data kth": "downloads; test_cli_video.py gives files of that form",
     "nsde data clevrer --from DIR --only validation": "files of the data set; test_cli_video.py makes such files",
     "nsde data weizmann --from DIR --output data/weizmann": "files of the data set; test_video_data.py makes such files",

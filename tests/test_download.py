@@ -4,9 +4,11 @@ import hashlib
 import socket
 import threading
 import zipfile
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
+import pandas as pd
 import pytest
 from commands import call
 from robot_files import pusht as pusht_arrays
@@ -16,6 +18,7 @@ from neuralsde.core.records import RunError
 from neuralsde.data import download
 from neuralsde.data.download import SOURCES, Source, fetch
 from neuralsde.data.robots.read import read_demonstrations
+from neuralsde.data.tables.public import TABLES
 
 CONTENT = bytes(k * k % 251 for k in range(1_000_003))
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -242,3 +245,62 @@ def test_a_download_with_other_content_is_refused(pusht, server, tmp_path, capsy
     zipped.write_bytes(b"<html>Moved</html>")
     refused(capsys, "no demonstrations that can be read", "--output", tmp_path / "pusht.npz")
     assert not (tmp_path / "pusht.npz").exists()
+
+
+# nsde data etth1, …
+
+
+def small_tables(folder):
+    """Files of the forms that their authors publish, with few rows."""
+    folder.mkdir()
+    hours = pd.date_range("2016-07-01", periods=50, freq="h")
+    pd.DataFrame({"date": hours, "HUFL": np.arange(50.0), "OT": 0.5}).to_csv(folder / "ETTh1.csv", index=False)
+    np.savetxt(folder / "exchange_rate.txt.gz", np.arange(80.0).reshape(10, 8), delimiter=",")
+    for part, rows in (("train", {"H1": [1, 2, 3], "H2": [4, 5, np.nan]}), ("test", {"H1": [6, 7], "H2": [8, 9]})):
+        table = pd.DataFrame.from_dict(rows, orient="index")
+        table.columns = [f"V{k + 2}" for k in range(table.shape[1])]
+        table.to_csv(folder / f"Hourly-{part}.csv", index_label="V1")
+    return folder
+
+
+def test_public_tables_become_files_that_fit_reads(tmp_path, capsys):
+    folder = small_tables(tmp_path / "given")
+    for name, shape, said in (
+        ("etth1", (50, 3), "The published table has 17,420 rows, this has 50."),
+        ("exchange", (10, 9), "Licence: not stated by its authors."),
+        ("m4-hourly", (9, 3), "9 rows, 2 series, columns y"),
+    ):
+        output = tmp_path / f"{name}.csv"
+        call("data", name, "--from", folder, "--output", output)
+        text = capsys.readouterr().out
+        assert said in text and f"Go on with: nsde fit {output}" in text
+        table = pd.read_csv(output, parse_dates=["ds"])
+        assert table.shape == shape and table["ds"].notna().all()
+    assert table["y"].tolist() == [1, 2, 3, 6, 7, 4, 5, 8, 9] and table["unique_id"].tolist() == ["H1"] * 5 + ["H2"] * 4
+
+
+def test_a_public_table_is_downloaded(server, tmp_path, monkeypatch, capsys):
+    server.content = (small_tables(tmp_path / "given") / "ETTh1.csv").read_bytes()
+    known = replace(TABLES["etth1"], files=(Source("ETTh1.csv", server.url),))
+    monkeypatch.setitem(TABLES, "etth1", known)
+    call("data", "etth1", "--output", tmp_path / "new" / "etth1.csv")
+    assert names(tmp_path / "new" / "downloads") == ["ETTh1.csv"]
+    assert names(tmp_path / "new") == ["downloads", "etth1.csv"] and "50 rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["etth2", "--from", "given"], "must hold ETTh2.csv"),
+        (["etth1", "--from", "nowhere"], "is not there"),
+        (["etth1", "--from", "given", "--output", "x.npz"], "must end in .csv"),
+        (["etth1", "--from", "given", "--every", "2"], "--every is for videos, not for etth1"),
+    ],
+)
+def test_what_is_no_public_table_is_refused(given, message, tmp_path, monkeypatch, capsys):
+    small_tables(tmp_path / "given")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        call("data", *given)
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.csv")) and not (tmp_path / "data" / "etth1.csv").exists()

@@ -1,11 +1,11 @@
-"""The command `nsde data`: public demonstrations and videos, downloaded or as they lie on disk, checked and made ready."""
+"""The command `nsde data`: public tables, demonstrations and videos, downloaded or as they lie on disk, made ready."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import tyro
 from tyro.conf import Positional
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from neuralsde.data.robots.demonstrations import Demonstrations
     from neuralsde.data.videos.shards import VideoShards
 
+Table = Literal["etth1", "etth2", "exchange", "m4-hourly", "m4-weekly"]
 EPISODES, ROWS = 206, 25_650  # of the published demonstrations of Push-T
 DIGEST = "a8e508a9dcd2e9948f7b448927a117bf14935a8fe42e3ff7135c4bdcc7118ae0"
 """SHA-256 over action, state (float32) and episode_ends (int64) of the copy that our results come from."""
@@ -47,31 +48,52 @@ class Data:
     """Get a data set ready.
 
     Push-T becomes one npz file: action, state, keypoint and episode_ends. Videos (KTH, CLEVRER, Weizmann, or any of yours) are
-    decoded once into shards: frames of one size with their true times. A run that was stopped goes on where it was.
+    decoded once into shards: frames of one size with their true times. Tables (ETT, exchange rates, M4) become a CSV file for
+    `nsde fit`. A run that was stopped goes on where it was.
     """
 
-    task: Positional[Literal["pusht", "kth", "clevrer", "weizmann", "videos"]]
+    task: Positional[Literal["pusht", "kth", "clevrer", "weizmann", "videos", Table]]
     """The data set; videos: a folder of your own."""
     source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
-    """Local files: npz, zarr or LeRobot for pusht; a folder, zips or RIVER's HDF5 for videos (downloaded if not given)."""
+    """Local files: npz, zarr or LeRobot for pusht; a folder, zips or RIVER's HDF5 for videos; a folder for tables (downloaded if
+    not given)."""
     output: Path | None = None
-    """The npz file, or the folder of shards (data/pusht.npz, data/kth, … if not given)."""
+    """The npz or CSV file, or the folder of shards (data/pusht.npz, data/kth, data/etth1.csv, … if not given)."""
     videos: tyro.conf.OmitArgPrefixes[VideoOptions] = field(default_factory=VideoOptions)
 
     def run(self) -> None:
         if self.task == "pusht":
             self._pusht(self.output or Path("data/pusht.npz"))
             return
+        if self.task in get_args(Table):
+            self._table(self.output or Path(f"data/{self.task}.csv"))
+            return
         _write_videos(self.task, self.source, self.output or Path("data") / self.task, self.videos)
+
+    def _check_flags(self, output: Path, suffix: str) -> None:
+        flags = flags_of(self.videos)
+        check(not flags, f"{', '.join(flags)} is for videos, not for {self.task}.")
+        check(output.suffix == suffix, f"`--output` must end in {suffix}. Got {output}.")
+
+    def _table(self, output: Path) -> None:
+        from neuralsde.core.extras import need
+        from neuralsde.core.files import writable_folder
+
+        self._check_flags(output, ".csv")
+        need("A public table", "pandas")
+        from neuralsde.data.tables.public import write_public_table
+
+        check(self.source is None or self.source.exists(), f"`--from` must be a folder. {self.source} is not there.")
+        writable_folder(output.parent)
+        lines = write_public_table(self.task, output, self.source)
+        print("\n".join([*lines, f"Wrote {output}", f"Go on with: nsde fit {output}"]))
 
     def _pusht(self, output: Path) -> None:
         from neuralsde.core.extras import need
         from neuralsde.core.files import writable_folder
         from neuralsde.data.download import SOURCES, fetch
 
-        flags = flags_of(self.videos)
-        check(not flags, f"{', '.join(flags)} is for videos, not for pusht.")
-        check(output.suffix == ".npz", f"`--output` must end in .npz. Got {output}.")
+        self._check_flags(output, ".npz")
         if self.source is None:
             need("The published data", "zarr")
         writable_folder(output.parent)
