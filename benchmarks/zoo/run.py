@@ -225,7 +225,7 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
     return row
 
 
-def kept(output: Path, budget: str) -> list[dict[str, Any]]:
+def rows_before(output: Path, budget: str) -> list[dict[str, Any]]:
     """Rows of an earlier run of this commit."""
     if not output.exists():
         return []
@@ -248,7 +248,7 @@ def main() -> None:
     names = [n for n in names if not args.only or n in args.only]
     methods = ["nsde.fit"] if args.shapes else args.methods
     jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
-    command, rows = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", kept(args.output, args.budget)
+    command, rows = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", rows_before(args.output, args.budget)
     known = {(row["set"], row["method"], row["seed"]) for row in rows}
     jobs = [job for job in jobs if job[:3] not in known]
     order = {name: k for k, name in enumerate(("nsde.fit", "best in hindsight", "default", *RIVALS))}

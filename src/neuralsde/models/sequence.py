@@ -381,10 +381,10 @@ class SequenceModel(nn.Module, ABC):
         if alike and num >= ENOUGH:
             record_as = partial(Recorded, passes=passes)
             if self.config.history == 1 and context is None and self.config.time_input is False:
-                record_as = partial(self._kept, given, noise, grid, sampler, passes)
+                record_as = partial(self._replay_stretch, given, noise, grid, sampler, passes)
         return at_outputs(self._walk(given, noise, grid, sampler, passes, check=check, record_as=record_as), grid)
 
-    def _kept(
+    def _replay_stretch(
         self,
         given: tuple[Tensor, ...],
         noise: Noise,
