@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from neuralsde.data.tables.public import read_public_table
+
 M4_SERIES = 60  # of each kind, evenly spread over the file
 LONG_ORIGINS = 12  # of tables of one series, evenly spread over their last fifth
 PANEL_WINDOWS = 3  # horizons at the end of the small panels
@@ -47,7 +49,8 @@ def _long(frame: pd.DataFrame, horizon: int, season: int, seasons: tuple[int, ..
 
 def _ett(name: str, horizon: int) -> Callable[[Path], Set]:
     def read(folder: Path) -> Set:
-        frame = pd.read_csv(folder / f"{name}.csv", parse_dates=["date"]).rename(columns={"date": "ds"})
+        frame = read_public_table(name.lower(), folder)
+        frame["ds"] = pd.to_datetime(frame["ds"])
         frame.insert(0, "unique_id", name)
         return _long(frame.iloc[:14_400], horizon, 24, (24, 168))
 
@@ -56,26 +59,19 @@ def _ett(name: str, horizon: int) -> Callable[[Path], Set]:
 
 def _exchange(horizon: int) -> Callable[[Path], Set]:
     def read(folder: Path) -> Set:
-        values = np.loadtxt(folder / "exchange_rate.txt.gz", delimiter=",")
-        days = pd.date_range("1990-01-01", periods=len(values), freq="D")
-        frame = pd.DataFrame(values, columns=[f"rate {k}" for k in range(values.shape[1])])
-        frame.insert(0, "ds", days)
+        frame = read_public_table("exchange", folder)
         frame.insert(0, "unique_id", "exchange")
         return _long(frame, horizon, 1, (7,))
 
     return read
 
 
-def _m4(kind: str, freq: str, horizon: int, season: int, seasons: tuple[int, ...]) -> Callable[[Path], Set]:
+def _m4(kind: str, horizon: int, season: int, seasons: tuple[int, ...]) -> Callable[[Path], Set]:
     def read(folder: Path) -> Set:
-        known, after = (pd.read_csv(folder / f"{kind}-{part}.csv", index_col=0) for part in ("train", "test"))
-        rows = np.unique(np.linspace(0, len(known) - 1, M4_SERIES).astype(int))
-        parts = []
-        for k in rows:
-            y = np.concatenate([known.iloc[k].dropna().to_numpy(float), after.iloc[k].to_numpy(float)[:horizon]])
-            days = pd.date_range("2000-01-02", periods=len(y), freq=freq)
-            parts.append(pd.DataFrame({"unique_id": known.index[k], "ds": days, "y": y}))
-        return Set(pd.concat(parts, ignore_index=True), horizon, (horizon,), season, seasons)
+        frame = read_public_table(f"m4-{kind}", folder)
+        every = frame["unique_id"].unique()
+        some = every[np.unique(np.linspace(0, len(every) - 1, M4_SERIES).astype(int))]
+        return Set(frame[frame["unique_id"].isin(some)].reset_index(drop=True), horizon, (horizon,), season, seasons)
 
     return read
 
@@ -127,8 +123,8 @@ SETS: dict[str, Callable[[Path], Set]] = {
     "ETTh2, 96 h": _ett("ETTh2", 96),
     "exchange, 24 d": _exchange(24),
     "exchange, 96 d": _exchange(96),
-    "M4 hourly": _m4("Hourly", "h", 48, 24, (24, 168)),
-    "M4 weekly": _m4("Weekly", "W", 13, 52, (52,)),
+    "M4 hourly": _m4("hourly", 48, 24, (24, 168)),
+    "M4 weekly": _m4("weekly", 13, 52, (52,)),
     "CO2, weekly": _co2,
     "Seattle, hourly": _temperatures,
     "US employment, monthly": _employment,

@@ -225,12 +225,12 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
     return row
 
 
-def rows_before(output: Path, budget: str) -> list[dict[str, Any]]:
+def rows_before(output: Path, budget: str, commit: str) -> list[dict[str, Any]]:
     """Rows of an earlier run of this commit."""
     if not output.exists():
         return []
     before = json.loads(output.read_text())
-    same = before.get("commit") == provenance()["commit"] and before.get("budget") == budget
+    same = before.get("commit") == commit and before.get("budget") == budget
     return [row for row in before["rows"] if "failed" not in row] if same else []
 
 
@@ -248,15 +248,16 @@ def main() -> None:
     names = [n for n in names if not args.only or n in args.only]
     methods = ["nsde.fit"] if args.shapes else args.methods
     jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
-    command, rows = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", rows_before(args.output, args.budget)
+    command, here = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", provenance()
+    rows = rows_before(args.output, args.budget, here["commit"])
     known = {(row["set"], row["method"], row["seed"]) for row in rows}
     jobs = [job for job in jobs if job[:3] not in known]
     order = {name: k for k, name in enumerate(("nsde.fit", "best in hindsight", "default", *RIVALS))}
     with worker_pool(args.num_workers) as pool:
         for done in as_completed([pool.submit(one, job) for job in jobs]):
-            rows.append({**done.result(), "gpu": provenance()["hardware"]["gpu"]})
+            rows.append({**done.result(), "gpu": here["hardware"]["gpu"]})
             rows.sort(key=lambda row: (row["seed"], names.index(row["set"]), order[row["method"]]))
-            write_results(args.output, {"command": command, "budget": args.budget, "rows": rows, **provenance()})
+            write_results(args.output, {"command": command, "budget": args.budget, "rows": rows, **here})
 
 
 if __name__ == "__main__":

@@ -28,9 +28,11 @@ def _kernel() -> Any:
 
 def euler_step(fields: Fields, step: Step, condition: Any, sampler: Sampler) -> Tensor | None:
     """The state after a step; None where the kernel does not give what the fields would."""
-    x, terms = step.x, fields.terms(sampler)
-    plain = terms.noisy and not (terms.balance or terms.learned or terms.correlated or terms.sloped)
-    if not plain or not x.is_cuda or x.dtype != torch.float32 or fields.sizes.directions is not None:
+    x = step.x
+    if not x.is_cuda or x.dtype != torch.float32 or fields.sizes.directions is not None:
+        return None
+    terms = fields.terms(sampler)
+    if not terms.noisy or terms.balance or terms.learned or terms.correlated or terms.sloped:
         return None
     names = ["flow", "diffusion", *(["denoiser"] if terms.scored else [])]
     state = step.state(x, step.time)

@@ -133,9 +133,8 @@ class Segments:
             place = torch.minimum(torch.arange(int(self.ahead.max()) + 1), self.ahead[:, -1:])
         path = torch.searchsorted(self.data.lengths.cumsum(0), rows, right=True)
         times, origin = self.data.times[rows[:, None] + place], self.data.begin[path]
-        beyond = (times.diff(dim=1) <= 0).cumsum(
-            1
-        ) * model.scale.step  # drawn, since rows are of one length, and not looked at
+        # Rows are of one length: what is drawn beyond an end is not looked at
+        beyond = (times.diff(dim=1) <= 0).cumsum(1) * model.scale.step
         times = torch.cat([times[:, :1], times[:, 1:] + beyond], 1) - origin[:, None]
         context = self.data.context_at(rows)
         start, how = self.data.states[slots], {"sampler": sampler, "rng": seed, "num_paths": num_paths}

@@ -104,8 +104,8 @@ def num_draws(plan: Plan, num_folds: int, gap: float) -> tuple[float, float]:
 
 def _lag(candidate: Candidate, gap: float) -> float:
     """Time between the states that are drawn: see `Segments.samples`."""
-    long = isinstance(candidate.lag, (int, float)) and candidate.config.start_probability < 1
-    return float(candidate.lag) if long and isinstance(candidate.lag, (int, float)) else gap
+    between = candidate.config.start_probability < 1
+    return float(candidate.lag) if between and isinstance(candidate.lag, (int, float)) else gap
 
 
 def mean_cost(plan: Plan) -> float:

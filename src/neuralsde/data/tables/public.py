@@ -86,16 +86,22 @@ TABLES: dict[str, PublicTable] = {
 """By the name of the table."""
 
 
+def read_public_table(name: str, folder: Path) -> pd.DataFrame:
+    """A table from a folder that holds its files: `ds` and columns of numbers, `unique_id` where there are several series."""
+    files = [folder / one.name for one in TABLES[name].files]
+    for file in files:
+        check(file.is_file(), f"{folder} must hold {file.name}. It does not. Give the folder where it is.")
+    return TABLES[name].read(*files)
+
+
 def write_public_table(name: str, output: Path, source: Path | None) -> list[str]:
     """Write the CSV file of a table, from a folder that holds its files or from the web; what is to be said of it."""
     known = TABLES[name]
     folder = output.parent / DOWNLOADS if source is None else source if source.is_dir() else source.parent
-    for one in known.files if source is not None else ():
-        check(
-            (folder / one.name).is_file(), f"{folder} must hold {one.name}. It does not. Give the folder where it is."
-        )
-    files = [fetch(one, folder) if source is None else folder / one.name for one in known.files]
-    table = known.read(*files)
+    if source is None:
+        for one in known.files:
+            fetch(one, folder)
+    table = read_public_table(name, folder)
     notes = [f"Licence: {known.licence}."]
     if len(table) != known.rows:
         notes.append(f"The published table has {known.rows:,} rows, this has {len(table):,}.")
