@@ -4,6 +4,7 @@ import json
 import sys
 import warnings
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,9 @@ from neuralsde.selection.fit import on_ladder, seconds_of
 from neuralsde.selection.folds import split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Segments, gain
-from neuralsde.selection.search import in_words
+from neuralsde.selection.search import drawing_time, in_words
 from neuralsde.selection.stack import fit_together, form_of
+from neuralsde.selection.trials import small_products
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit as fit_model
 
@@ -139,9 +141,19 @@ def test_models_of_other_forms_are_told_apart():
     assert form_of(one, data) != form_of(other, data)
 
 
+def on_a_machine(monkeypatch, *, step, draw):
+    """A machine on which a training step and a draw of the smallest size take so long."""
+    monkeypatch.setattr(selection_fit, "measure_step", lambda *_, **__: step)
+    monkeypatch.setattr(
+        selection_fit,
+        "measure_draws",
+        lambda tried, _, sizes: ({c.name: draw for c, _ in tried}, [len(sizes) - k for k in range(len(sizes))]),
+    )
+
+
 @pytest.mark.parametrize(("step", "seconds", "large"), [(1e-4, 600, True), (0.2, 600, False), (1e-4, 120, False)])
 def test_nets_are_large_where_trials_have_enough_steps(monkeypatch, step, seconds, large):
-    monkeypatch.setattr(selection_fit, "measure", lambda *args, **more: (step, 1e-3, 1e-3))
+    on_a_machine(monkeypatch, step=step, draw=2e-3)
     data = walks()
     folds = selection_fit.split(data, 0)[2]
     steps, effort = selection_fit._planned(diagnose(data), {}, folds, seconds, None, {}, False)
@@ -341,20 +353,43 @@ def test_budgets():
 
 
 def test_under_a_minute_less_is_tried_where_there_is_no_time(monkeypatch):
-    monkeypatch.setattr(selection_fit, "measure", lambda *_, **__: (0.005, 0.1, 0.1))
+    on_a_machine(monkeypatch, step=0.005, draw=0.05)
     data = walks(12, 30)
     found, (_, _, folds) = diagnose(data), split(data, 0)
     steps = plan(found)
 
     def parts(*seconds):
-        return [selection_fit._effort(steps, folds, found.gap, s).part for s in seconds]
+        return [selection_fit._effort(steps, folds, s).part for s in seconds]
 
     assert parts(1, 59, 60, 600) == [0.0, 1.0, 1.0, 1.0] and parts(*range(1, 60)) == sorted(parts(*range(1, 60)))
     assert set(parts(*range(1, 60))) > {0.0, 1.0}
-    monkeypatch.setattr(selection_fit, "measure", lambda *_, **__: (1.0, 10.0, 10.0))
+    on_a_machine(monkeypatch, step=1.0, draw=5.0)
     assert parts(59, 60) == [0.0, 1.0]  # from a minute on, nothing is left out
     fewer, one = selection_fit.some_of(steps, folds, 0.0)
     assert fewer.default is steps.default and not fewer.first and not fewer.moves and one == folds[:1]
+
+
+def test_a_search_takes_one_thread_and_gives_it_back():
+    before = torch.get_num_threads(), torch.backends.mkldnn.set_flags(True)[0]
+    torch.set_num_threads(2)
+    try:
+        with small_products:
+            with small_products:  # of another search
+                pass
+            assert torch.get_num_threads() == 1 and not torch._C._get_mkldnn_enabled()
+        assert torch.get_num_threads() == 2 and torch._C._get_mkldnn_enabled()
+    finally:
+        torch.set_num_threads(before[0])
+        torch.backends.mkldnn.set_flags(before[1])
+
+
+def test_the_time_of_all_draws():
+    steps = plan(diagnose(walks(12, 30)))
+    every = [steps.default, *steps.first]
+    one = drawing_time(steps, 3, {c.name: 1.0 for c in every})
+    assert drawing_time(steps, 3, {c.name: 2.0 for c in every}) == pytest.approx(2 * one)
+    assert one > 2 * len(every) + 3 * 3  # each on two folds, and three of them on three
+    assert drawing_time(replace(steps, first=[], moves=[]), 1, {steps.default.name: 1.0}) < one / 3
 
 
 # All of it

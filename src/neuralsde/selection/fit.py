@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
@@ -27,19 +28,28 @@ from neuralsde.selection.candidates import Candidate, Plan, plan
 from neuralsde.selection.folds import Fold, split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Score, Segments
-from neuralsde.selection.search import LONGER, Choice, Search, num_draws, num_units
-from neuralsde.selection.trials import QUIET, Effort, Trials, measure, quietly, sampler_of, train
+from neuralsde.selection.search import LONGER, Choice, Search, drawing_time, num_units, quick_samplers
+from neuralsde.selection.trials import (
+    QUIET,
+    Effort,
+    Trials,
+    measure_draws,
+    measure_step,
+    quietly,
+    sampler_of,
+    small_products,
+    train,
+)
 from neuralsde.training.fit import fingerprint
 from neuralsde.training.fit import fit as fit_model
 from neuralsde.training.run_folder import open_run
 
 SEARCH = "search.json"
-LAST = 0.3  # of the budget for the last training: many features or steps leave the trials less, and it its share
+LAST = 0.3  # of the budget, at least, that the last training may take
 ALONE = 1.5  # what a step takes longer in a training of one model
-DRAWING = 0.5  # largest share of the rest for drawing paths, before fewer are drawn
-TRAINING = 0.2  # least share of the rest for training in the trials
+DRAWING = 0.35  # largest share for drawing paths, before fewer are drawn
+TRAINING = 0.45  # least share for training
 DRAWS = ((32, 32), (16, 32), (16, 16), (8, 16))  # origins of a fold, and paths from each
-ALWAYS = 0.3  # of the time of a draw, whatever its size
 OF_THE_CALLER = 5  # frames from `fit_data` to the line that called `nsde.fit`
 SPARE = 0.9  # of the budget that is planned for
 LADDER = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.4, 8.0)  # times powers of ten: steps are rounded down to these
@@ -119,7 +129,7 @@ def fit_data(
     """
     seconds = seconds_of(budget)
     _check_fixed(fixed)
-    with open_run(run_dir, resume=resume) as run:
+    with open_run(run_dir, resume=resume) as run, small_products:
         folder = None if run is None else run.path
         found = diagnose(data)
         inner, outer, folds = split(data, seed)
@@ -192,7 +202,7 @@ def _planned(
         return plan(found, fixed, large=effort.large), effort
     for large in (True, False) if seconds >= LONG else (False,):
         steps = plan(found, fixed, large=large)
-        effort = replace(_effort(steps, folds, found.gap, seconds), large=large)
+        effort = replace(_effort(steps, folds, seconds), large=large)
         if effort.unit >= ENOUGH:
             break
     if folder is not None:
@@ -201,26 +211,26 @@ def _planned(
     return steps, effort
 
 
-def _effort(steps: Plan, folds: list[Fold], gap: float, seconds: float) -> Effort:
+def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     """What the budget comes to on this machine, on a ladder."""
-    short = seconds < SHORT
-    step, always, solving = measure(steps.default, folds[0], steps.train, num=3 if short else 8)
-    rest = SPARE * (1 - LAST) * seconds
+    short, began = seconds < SHORT, time.perf_counter()
+    step = measure_step(steps.default, folds[0], steps.train, num=3 if short else 8)
+    every = [(c, how) for c in (steps.default, *steps.first) for how in quick_samplers(c).values()]
+    took, grown = measure_draws(every[:1] if short else every, folds[0], DRAWS[-1:] if short else DRAWS)
+    took = {c.name: took.get(c.name, took[steps.default.name]) for c, _ in every}
+    budget = SPARE * seconds - min(time.perf_counter() - began, seconds / 4)
     for part in PARTS if short else PARTS[:1]:
         some, few = some_of(steps, folds, part)
-        count, solved = num_draws(some, len(few), gap)
-        whole, units = always * count + solving * solved, num_units(some, len(few))
-        if whole * share_of_draw(*DRAWS[-1]) + FEWEST * step * units <= rest:
+        drawing, units = drawing_time(some, len(few), took), num_units(some, len(few))
+        if drawing + FEWEST * step * units <= (1 - LAST) * budget:
             break
-    for origins, num_paths in DRAWS:
-        drawing = whole * share_of_draw(origins, num_paths)
-        if drawing <= DRAWING * rest:
-            break
-    left = max(rest - drawing, TRAINING * rest)
-    unit = min(max(on_ladder(left / step / units), FEWEST), MOST)
-    most = min(BEYOND * LONGER * unit, MOST_STEPS)
-    last = min(max(on_ladder(SPARE * LAST * seconds / (ALONE * step)), LONGER * unit), most)
-    return Effort(int(unit), int(last), origins, num_paths, part)
+    sizes = list(zip(DRAWS[-len(grown) :], grown))
+    size, times = next((each for each in sizes if drawing * each[1] <= DRAWING * budget), sizes[-1])
+    left = max(budget - drawing * times, TRAINING * budget)
+    unit = min(max(on_ladder(left / step / (units + ALONE * BEYOND * LONGER)), FEWEST), MOST)
+    alone = max(left - step * units * unit, LAST * budget) / (ALONE * step)
+    last = min(max(on_ladder(alone), LONGER * unit), BEYOND * LONGER * unit, MOST_STEPS)
+    return Effort(int(unit), int(last), *size, part)
 
 
 def some_of(steps: Plan, folds: list[Fold], part: float) -> tuple[Plan, list[Fold]]:
@@ -230,12 +240,6 @@ def some_of(steps: Plan, folds: list[Fold], part: float) -> tuple[Plan, list[Fol
         return every[: max(least, math.ceil(part * len(every)))]
 
     return replace(steps, first=some(steps.first), moves=some(steps.moves)), some(folds, 1)
-
-
-def share_of_draw(origins: int, num_paths: int) -> float:
-    """How long a draw takes, in draws of full size."""
-    most, each = DRAWS[0]
-    return ALWAYS + (1 - ALWAYS) * origins * num_paths / (most * each)
 
 
 def recorded_search(folder: Path | None, what: Mapping[str, Any], resume: bool) -> dict[str, Any] | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from neuralsde.selection.candidates import Candidate, Move, Plan, combined
 from neuralsde.selection.report import Tried
@@ -82,30 +80,15 @@ def num_units(plan: Plan, num_folds: int) -> float:
     return first + second + final
 
 
-def num_draws(plan: Plan, num_folds: int, gap: float) -> tuple[float, float]:
-    """Draws of the whole search, and their solver steps in those of a draw of the default as it was trained."""
-
-    def some(candidate: Candidate, samplers: Iterable[dict[str, float]]) -> np.ndarray:
-        finer = [how.get("substeps", 1) for how in samplers]
-        return np.array([len(finer), sum(finer) * _lag(plan.default, gap) / _lag(candidate, gap)])
-
-    def final(candidate: Candidate) -> np.ndarray:
-        parts = [how for part in further_samplers(candidate) for how in part.values()]
-        return some(candidate, [usual_sampler(candidate), *parts])
-
+def drawing_time(plan: Plan, num_folds: int, took: Mapping[str, float]) -> float:
+    """Seconds of all draws of the search, given those of one draw of each candidate."""
     tried = [plan.default, *plan.first]
-    short = [some(c, quick_samplers(c).values()) for c in tried]
+    mean = sum(took[c.name] for c in tried) / len(tried)
     changes = min(sum(SHARES_OF_MOVES), 2 * len(plan.moves)) + 1
-    early = (sum(short) + changes * np.mean(short, axis=0)) * early_folds(num_folds)
-    late = (FINALISTS + 1) * np.mean([final(c) for c in tried], axis=0) * num_folds
-    count, steps = early + late + 3
-    return float(count), float(steps)
-
-
-def _lag(candidate: Candidate, gap: float) -> float:
-    """Time between the states that are drawn: see `Segments.samples`."""
-    between = candidate.config.start_probability < 1
-    return float(candidate.lag) if between and isinstance(candidate.lag, (int, float)) else gap
+    early = (len(tried) + changes) * mean * early_folds(num_folds)
+    further = [took[c.name] * sum(map(len, further_samplers(c))) for c in tried]
+    late = (FINALISTS + 1) * mean + 2 * sum(further) / len(tried)
+    return early + late * num_folds + 3 * mean
 
 
 def mean_cost(plan: Plan) -> float:
@@ -178,7 +161,10 @@ class Search:
         """Longer trainings on all folds; the default is left for a clear gain only."""
         steps, folds, default = LONGER * self.unit, range(self.num_folds), self.plan.default
         self.trials.train([default, *finalists], steps, folds)
-        found = [(candidate, *self._calibrated(candidate, steps)) for candidate in [default, *finalists]]
+        scores = {c.name: self._usual(c, steps) for c in [default, *finalists]}
+        finalists = sorted(finalists, key=lambda c: scores[c.name].mean)
+        found = [(c, *self._calibrated(c, steps, scores[c.name])) for c in [default, *finalists[:1]]]
+        found += [(c, usual_sampler(c), scores[c.name]) for c in finalists[1:]]
         _, how, base = found[0]
         for candidate, own, score in found:
             self._note("final", candidate, steps, len(folds), in_words(own), score, base)
@@ -195,11 +181,14 @@ class Search:
         short = next((s for s, c in ranked if c is candidate), math.inf)
         return Choice(candidate, how, in_words(how), reason, tried, shorter=score.mean > 1.05 * short, score=score.mean)
 
-    def _calibrated(self, candidate: Candidate, steps: int) -> tuple[dict[str, float], Score]:
-        """The sampler of a candidate: one setting after the other, each changed where that is clearly better."""
-        folds = range(self.num_folds)
+    def _usual(self, candidate: Candidate, steps: int) -> Score:
+        """The score by the sampler that a calibration starts from."""
         how = usual_sampler(candidate)
-        score = self.trials.score(candidate, steps, folds, {in_words(how): how})[in_words(how)]
+        return self.trials.score(candidate, steps, range(self.num_folds), {in_words(how): how})[in_words(how)]
+
+    def _calibrated(self, candidate: Candidate, steps: int, score: Score) -> tuple[dict[str, float], Score]:
+        """The sampler of a candidate: one setting after the other, each changed where that is clearly better than `score`."""
+        folds, how = range(self.num_folds), usual_sampler(candidate)
         others, changes = further_samplers(candidate)
         for part in (others, changes):
             base = how if part is changes else {}

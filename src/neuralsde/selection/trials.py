@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -171,19 +172,64 @@ class Trials:
                 new.write_text(json.dumps(self.known), encoding="utf-8")
 
 
-def measure(candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8) -> tuple[float, float, float]:
-    """How long a step of a member of a usual stack takes here, and a draw for a fold: in any case, and for its solver steps."""
+def measure_step(candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8) -> float:
+    """Seconds of a step of a member of a usual stack."""
     models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(FEW_TOGETHER)))
     step = math.inf
     for _ in range(3):
         began = time.perf_counter()
         fit_together(models, pairs, replace(config, steps=num))
         step = min(step, (time.perf_counter() - began) / num / len(models))
-    segments = Segments.of(fold.held_out, fold.known)
-    took = []
-    for substeps in (1, 1, 3):  # the first one warms up
+    return step
+
+
+def measure_draws(
+    tried: Sequence[tuple[Candidate, dict[str, float]]], fold: Fold, sizes: Sequence[tuple[int, int]]
+) -> tuple[dict[str, float], list[float]]:
+    """Seconds of a draw of the last of `sizes` by each candidate and sampler, and how many times that one of each size takes."""
+    where = [Segments.of(fold.held_out, fold.known, most=origins) for origins, _ in sizes]
+
+    def one(candidate: Candidate, how: dict[str, float], size: int) -> float:
+        try:
+            model = build_for(candidate, fold.known, 0)[0].eval()
+        except ValueError:  # data of this kind cannot train it
+            return 0.0
         began = time.perf_counter()
-        quietly(segments.score, models[0], sampler_of(models[0], {"substeps": substeps}))
-        took.append(time.perf_counter() - began)
-    solving = max((took[2] - took[1]) / 2, 0.1 * took[1])
-    return step, max(took[1] - solving, 0.0), solving
+        quietly(where[size].score, model, sampler_of(model, how), num_paths=sizes[size][1])
+        return time.perf_counter() - began
+
+    last = len(sizes) - 1
+    one(*tried[0], last)  # the first draw takes longer
+    took = {candidate.name: one(candidate, how, last) for candidate, how in tried}
+    rows = [len(w.row) * num for w, (_, num) in zip(where, sizes)]
+    if rows[0] == rows[last]:
+        return took, [1.0] * len(sizes)
+    grown = max(one(*tried[0], 0) / took[tried[0][0].name], 1.0) - 1
+    return took, [1 + grown * (r - rows[last]) / (rows[0] - rows[last]) for r in rows]
+
+
+class _SmallProducts:
+    """Products of small matrices on a CPU: one thread, and without oneDNN, which takes longer to start than they do.
+
+    Both are set for the process, while at least one search is under way.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.inside, self.before = threading.Lock(), 0, (1, True)
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.inside:
+                self.before = torch.get_num_threads(), torch.backends.mkldnn.set_flags(False)[0]
+                torch.set_num_threads(1)
+            self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if not self.inside:
+                torch.set_num_threads(self.before[0])
+                torch.backends.mkldnn.set_flags(self.before[1])
+
+
+small_products = _SmallProducts()
