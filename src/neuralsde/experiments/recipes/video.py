@@ -211,6 +211,18 @@ def large_comparison() -> dict[str, Experiment]:
     return _with_rivals(large(), variants, passes(1, 2, 20))
 
 
+def large_fronts() -> dict[str, Experiment]:
+    """The fronts on larger frames."""
+    base, net = large(), replace(NET, patch=2)
+    files = {"clips": base.task.clips, "autoencoder": base.task.autoencoder}  # type: ignore[attr-defined]
+    return {
+        label: replace(
+            _changed(run, net=net), task=replace(run.task, **files), name=run.name.replace("collisions", base.name)
+        )
+        for label, run in fronts().items()
+    }
+
+
 # The scaling law
 
 WIDTHS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)  # 0.04 to 37 million parameters
