@@ -37,7 +37,10 @@ def work(
     import torch
 
     torch.set_num_threads(1)
-    return label, experiment, run(experiment, run_dir, options=RunOptions(progress=False, cpu=cpu)).results
+    found = run(experiment, run_dir, options=RunOptions(progress=False, cpu=cpu)).results
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # for the runs beside it
+    return label, experiment, found
 
 
 def run_all(
