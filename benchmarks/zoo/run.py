@@ -3,7 +3,8 @@
     python benchmarks/zoo/run.py --budget "2 min" --num-workers 16 --output results/zoo.json
     python benchmarks/zoo/run.py --shapes --budget "10 min" --output results/zoo_shapes.json
 
-Rows that the output holds already, of the same commit and budget, are kept: a run may be stopped, or made in parts by `--methods`.
+Rows that the output holds already are kept where they are of the same commit, or of a method that is not asked for: a run may be
+stopped, or made in parts by `--methods`. A row names its commit.
 Test paths are scored once. Every method forecasts from the same origins; the score is that of `neuralsde.selection.scores`,
 with 100 samples each. The best in hindsight is the best test score of the candidates, their changes and their samplers.
 """
@@ -225,13 +226,15 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
     return row
 
 
-def rows_before(output: Path, budget: str, commit: str) -> list[dict[str, Any]]:
-    """Rows of an earlier run of this commit."""
+def rows_before(output: Path, budget: str, commit: str, methods: list[str]) -> list[dict[str, Any]]:
+    """Rows of an earlier run: of this commit, or of other methods."""
     if not output.exists():
         return []
     before = json.loads(output.read_text())
-    same = before.get("commit") == commit and before.get("budget") == budget
-    return [row for row in before["rows"] if "failed" not in row] if same else []
+    if before["budget"] != budget:
+        return []
+    rows = [{"commit": before["commit"], **row} for row in before["rows"]]
+    return [r for r in rows if "failed" not in r and (r["commit"] == commit or r["method"] not in methods)]
 
 
 def main() -> None:
@@ -249,13 +252,13 @@ def main() -> None:
     methods = ["nsde.fit"] if args.shapes else args.methods
     jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
     command, here = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", provenance()
-    rows = rows_before(args.output, args.budget, here["commit"])
+    rows = rows_before(args.output, args.budget, here["commit"], methods)
     known = {(row["set"], row["method"], row["seed"]) for row in rows}
     jobs = [job for job in jobs if job[:3] not in known]
     order = {name: k for k, name in enumerate(("nsde.fit", "best in hindsight", "default", *RIVALS))}
     with worker_pool(args.num_workers) as pool:
         for done in as_completed([pool.submit(one, job) for job in jobs]):
-            rows.append({**done.result(), "gpu": here["hardware"]["gpu"]})
+            rows.append({**done.result(), "commit": here["commit"], "gpu": here["hardware"]["gpu"]})
             rows.sort(key=lambda row: (row["seed"], names.index(row["set"]), order[row["method"]]))
             write_results(args.output, {"command": command, "budget": args.budget, "rows": rows, **here})
 
