@@ -1036,7 +1036,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "pusht-scores": pusht_scores,
     "pusht-costs": pusht_costs,
     "pusht-ablations": pusht_ablations,
-    "video-128": _video_short("video-collisions-128"),
     "video-people-short": _video_short("video-people"),
     "video-people-ahead": _ahead("video-people"),
     "video-between": _between("×2", short=True),
@@ -1058,6 +1057,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "video-source": video_source("video_collisions.json"),
     "video-fronts-source": video_source("video_fronts.json"),
     "video-fronts": _video("video-fronts", "temperature"),
+    "video-fronts-128": _video("video-fronts-128", "temperature"),
+    "video-fronts-128-source": video_source("video_fronts_128.json"),
+    "video-fronts-128-ahead": lambda: _show(_tables("video-fronts-128")[1]),
     "video-fronts-ahead": lambda: _show(_tables("video-fronts")[1]),
     "speed": speed,
     "streams": streams,
@@ -1086,8 +1088,8 @@ VALUES: dict[str, Callable[[], str]] = {
     "plan": lambda: f"{_mean_in('rivals', 'Push-T | ms per plan', 2)} ms",
     "success": lambda: _mean_in("rivals", "Push-T | strict success", 2),
     "rival-success": lambda: _mean_in("rivals", "Push-T | strict success", 3),
-    "video": lambda: f"128 × 128 it has {_mean_in('video-128', 'NSDE', 2)} dB",
-    "regression": lambda: _mean_in("video-128", "regression", 2),
+    "video": lambda: f"128 × 128, two passes have {_mean_in('video-fronts-128', 'NSDE | 2', 3)} dB",
+    "regression": lambda: _mean_in("video-fronts-128", "regression", 3),
 }
 
 

@@ -40,7 +40,9 @@ def front(results: Path) -> None:
             Point(*(row[f"{p}{score}"]["mean"] for score in ("motion_distance", "psnr", "passes_per_frame")))
             for p in prefixes
         ]
-    score_fronts(found, x_label="distance of motion", y_label="PSNR, dB").savefig(ASSETS / "video_front.png")
+    score_fronts(found, x_label="distance of motion", y_label="PSNR, dB").savefig(
+        ASSETS / f"{results.stem}.png"
+    )
 
 
 def law(results: Path) -> None:
@@ -101,7 +103,7 @@ def main() -> None:
     parser.add_argument("--scene", type=int, default=0, help="of the test part")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     args = parser.parse_args()
-    for draw, name in ((front, "video_fronts.json"), (law, "video_scaling.json")):
+    for draw, name in ((front, "video_fronts.json"), (front, "video_fronts_128.json"), (law, "video_scaling.json")):
         if (args.results / name).exists():
             draw(args.results / name)
     if args.model:

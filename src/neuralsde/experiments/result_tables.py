@@ -467,6 +467,7 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "pusht": pusht,
     "video-collisions": collisions,
     "video-fronts": fronts,
+    "video-fronts-128": fronts,
     "video-collisions-128": large,
     "video-scaling": scaling,
     "video-people": people,
