@@ -27,12 +27,12 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_python_blocks_run(page, tmp_path, monkeypatch):
+def test_python_blocks_run(page, tmp_path, monkeypatch, short_search):
     blocks = blocks_of(page)
     monkeypatch.setattr(
         MLPConfig.__init__, "__kwdefaults__", {**MLPConfig.__init__.__kwdefaults__, "width": 8, "depth": 1}
     )
-    code = re.sub(r"steps=[\d_]+", "steps=4", "\n".join(blocks))
+    code = re.sub(r"steps=[\d_]+", "steps=2", "\n".join(blocks))
     code = re.sub(r"num_paths=\d[\d_]{3,}", "num_paths=200", code).replace("record(80)", "record(20)")
     if "nsde.fit(data" in code:  # a search takes minutes: less data, a small net and law, and hardly any time
         code = (

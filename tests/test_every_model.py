@@ -85,19 +85,20 @@ def test_saved_and_loaded_it_is_the_same(name, tmp_path):
     for load in (nsde.load, SequenceModel.from_pretrained, type(model).from_pretrained):
         again = load(tmp_path / "model")
         assert type(again) is type(model) and again.config == model.config and again.lag == model.lag
-        assert all(torch.equal(again.state_dict()[k], v) for k, v in model.state_dict().items())
+        weights = again.state_dict()
+        assert all(torch.equal(weights[k], v) for k, v in model.state_dict().items())
     if name in PATHS:
         assert torch.equal(drawn(again, batch).paths, drawn(model, batch).paths)
 
 
 def test_four_samplers_from_eight_threads_give_what_they_give_one_by_one():
-    """A thousand calls; with a sampler that is set and put back, most of them differ."""
+    """With a sampler that is set and put back, most of the calls differ."""
     model, _, batch = made("start")
     samplers = [Sampler(), Sampler(substeps=3), Sampler(pull=2.0, diffusion=0.5), Sampler(diffusion=0.0)]
     alone = [drawn(model, batch, sampler=sampler) for sampler in samplers]
     assert all(not torch.equal(a.paths, b.paths) for a, b in itertools.combinations(alone, 2))
     with ThreadPoolExecutor(8) as pool:
-        calls = [k % 4 for k in range(1_000)]
+        calls = [k % 4 for k in range(200)]
         together = pool.map(lambda k: (drawn(model, batch, sampler=samplers[k]), model.log_prob(batch)), calls)
         density = model.log_prob(batch)
         for k, (found, log_prob) in zip(calls, together):

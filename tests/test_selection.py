@@ -418,7 +418,7 @@ def test_arrays_do_and_two_sets_do_not():
         Report.of(nsde.NeuralSDE.for_data(walks(), net=SMALL))
 
 
-def test_what_the_last_training_warns_of_is_in_the_report_and_points_at_the_caller(monkeypatch):
+def test_what_the_last_training_warns_of_is_in_the_report_and_points_at_the_caller(monkeypatch, short_search):
     monkeypatch.setattr(nsde.NeuralSDE, "findings", lambda self, pairs: ["Its steps are odd."])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
