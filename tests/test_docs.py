@@ -4,6 +4,7 @@ import os
 import pydoc
 import re
 import runpy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,10 @@ def test_ten_lines_are_those_of_the_readme():
     assert blocks_of(ROOT / "README.md") == blocks_of(ROOT / "docs" / "start" / "ten_lines.md")
 
 
-def test_example_runs(capsys):
-    runpy.run_path(str(ROOT / "examples" / "own_paths.py"))["main"](steps=10)
+def test_example_runs(capsys, monkeypatch):
+    example = runpy.run_path(str(ROOT / "examples" / "own_paths.py"))
+    monkeypatch.setitem(example["main"].__globals__, "simulate", partial(example["simulate"], length=60))
+    example["main"](steps=10)
     assert "log p per observation" in capsys.readouterr().out
 
 

@@ -19,6 +19,9 @@ from neuralsde.solvers.noise import Noise
 CASES = same.models()
 PATHS = [name for name, case in CASES.items() if case["kind"] != "Autoencoder"]
 pytestmark = pytest.mark.filterwarnings("ignore")
+# Of the module: tests of one model follow each other, so that one worker makes it once
+each_model = pytest.mark.parametrize("name", CASES, scope="module")
+each_model_of_paths = pytest.mark.parametrize("name", PATHS, scope="module")
 
 
 @lru_cache
@@ -47,7 +50,7 @@ def test_every_registered_kind_is_here():
     assert {CASES[name]["config"]["kind"] for name in CASES} == registered
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_model
 def test_losses_are_finite_and_gradients_belong_to_groups(name):
     model, pairs, _ = made(name)
     noise = Noise.for_step(0, 0, torch.arange(8))
@@ -61,7 +64,7 @@ def test_losses_are_finite_and_gradients_belong_to_groups(name):
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-@pytest.mark.parametrize("name", PATHS)
+@each_model_of_paths
 def test_a_call_writes_nothing_to_the_model(name):
     """Neither its mode, nor its sampler, nor any attribute; the same call gives the same paths, in training too."""
     model, _, batch = made(name)
@@ -78,7 +81,7 @@ def test_a_call_writes_nothing_to_the_model(name):
         assert all(m.__dict__[k] is before[n][k] for k in before[n] if k != "training"), n
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_model
 def test_saved_and_loaded_it_is_the_same(name, tmp_path):
     model, _, batch = made(name)
     model.save_pretrained(tmp_path / "model")

@@ -365,6 +365,7 @@ def chosen(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chosen") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection_fit, "SHORT", 0.0)  # everything is tried, though the budget is one second
+        patch.setattr(selection_fit, "FEWEST", 5)
         model = nsde.fit(walks(12, 30), budget=1, run_dir=folder, **QUIET, **FIXED)
     return model, folder
 
