@@ -36,6 +36,7 @@ def short_search(monkeypatch):
     monkeypatch.setattr(series, "STEPS", (4, 4))
     monkeypatch.setattr(series, "MOST_TRIALS", 1)
     monkeypatch.setattr(fit, "FEWEST", 4)
+    monkeypatch.setattr(fit, "DRAWS", (fit.DRAWS[0], (2, 4)))
     monkeypatch.setattr(fit, "measure", lambda *_, **__: (1.0, 10.0, 10.0))  # seconds: there is no time for more
 
 
