@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 FILES  := pyproject.toml constraints.txt
 
+# Bytecode is kept: without it every process of the tests compiles their files and ours again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all test-browser same lint docs results clean
 
 demo: $(VENV)/.installed-demo

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -291,7 +292,11 @@ def test_compare_runs_what_is_missing(monkeypatch, tmp_path, capsys):
     assert "No row contains 'nothing'" in fails(capsys, "compare", "branching", "--only", "nothing")
 
 
-def test_demo_trains_draws_and_reports(monkeypatch, tmp_path, capsys):
+def test_demo_trains_draws_and_reports(monkeypatch, tmp_path, capsys, short_search):
+    """In threads: what `nsde compare` trains in processes of its own is tested above."""
+    monkeypatch.setattr(branching_demo, "worker_pool", ThreadPoolExecutor)
+    small = partial(branching_demo.fit_data, net=MLPConfig(width=8, depth=1))
+    monkeypatch.setattr(branching_demo, "fit_data", small)
     for name, recipe in METHODS.items():
         monkeypatch.setitem(METHODS, name, partial(tiny, recipe()))
     monkeypatch.setattr(branching_demo, "DENSITIES", (1, 2))

@@ -288,7 +288,7 @@ def test_sensors_in_turn_are_scored_without_a_likelihood(folder, tmp_path, capsy
     frame.loc[frame.index % 2 == 1, "b"] = np.nan
     frame.to_csv(tmp_path / "turn.csv", index=False)
     job = ["evaluate", folder / "model", "--data", tmp_path / "turn.csv", *COLUMNS, "--num-paths", "40"]
-    call(*job, "--output", tmp_path / "out")
+    call(*job, "--origins-per-path", "2", "--output", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "results.json").read_text())["scores"]["nll"] is None
     assert "80 % intervals hold" in capsys.readouterr().out
 

@@ -4,6 +4,7 @@ import os
 import pydoc
 import re
 import runpy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,12 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_python_blocks_run(page, tmp_path, monkeypatch):
+def test_python_blocks_run(page, tmp_path, monkeypatch, short_search):
     blocks = blocks_of(page)
     monkeypatch.setattr(
         MLPConfig.__init__, "__kwdefaults__", {**MLPConfig.__init__.__kwdefaults__, "width": 8, "depth": 1}
     )
-    code = re.sub(r"steps=[\d_]+", "steps=4", "\n".join(blocks))
+    code = re.sub(r"steps=[\d_]+", "steps=2", "\n".join(blocks))
     code = re.sub(r"num_paths=\d[\d_]{3,}", "num_paths=200", code).replace("record(80)", "record(20)")
     if "nsde.fit(data" in code:  # a search takes minutes: less data, a small net and law, and hardly any time
         code = (
@@ -57,8 +58,10 @@ def test_ten_lines_are_those_of_the_readme():
     assert blocks_of(ROOT / "README.md") == blocks_of(ROOT / "docs" / "start" / "ten_lines.md")
 
 
-def test_example_runs(capsys):
-    runpy.run_path(str(ROOT / "examples" / "own_paths.py"))["main"](steps=10)
+def test_example_runs(capsys, monkeypatch):
+    example = runpy.run_path(str(ROOT / "examples" / "own_paths.py"))
+    monkeypatch.setitem(example["main"].__globals__, "simulate", partial(example["simulate"], length=60))
+    example["main"](steps=10)
     assert "log p per observation" in capsys.readouterr().out
 
 

@@ -195,7 +195,7 @@ def run_example(file, *given):
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_fast_commands(name, tmp_path, monkeypatch):
+def test_fast_commands(name, tmp_path, monkeypatch, short_search):
     run_story(name, FAST[name], tmp_path, monkeypatch)
 
 

@@ -19,6 +19,9 @@ from neuralsde.solvers.noise import Noise
 CASES = same.models()
 PATHS = [name for name, case in CASES.items() if case["kind"] != "Autoencoder"]
 pytestmark = pytest.mark.filterwarnings("ignore")
+# Of the module: tests of one model follow each other, so that one worker makes it once
+each_model = pytest.mark.parametrize("name", CASES, scope="module")
+each_model_of_paths = pytest.mark.parametrize("name", PATHS, scope="module")
 
 
 @lru_cache
@@ -47,7 +50,7 @@ def test_every_registered_kind_is_here():
     assert {CASES[name]["config"]["kind"] for name in CASES} == registered
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_model
 def test_losses_are_finite_and_gradients_belong_to_groups(name):
     model, pairs, _ = made(name)
     noise = Noise.for_step(0, 0, torch.arange(8))
@@ -61,7 +64,7 @@ def test_losses_are_finite_and_gradients_belong_to_groups(name):
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-@pytest.mark.parametrize("name", PATHS)
+@each_model_of_paths
 def test_a_call_writes_nothing_to_the_model(name):
     """Neither its mode, nor its sampler, nor any attribute; the same call gives the same paths, in training too."""
     model, _, batch = made(name)
@@ -78,26 +81,27 @@ def test_a_call_writes_nothing_to_the_model(name):
         assert all(m.__dict__[k] is before[n][k] for k in before[n] if k != "training"), n
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_model
 def test_saved_and_loaded_it_is_the_same(name, tmp_path):
     model, _, batch = made(name)
     model.save_pretrained(tmp_path / "model")
     for load in (nsde.load, SequenceModel.from_pretrained, type(model).from_pretrained):
         again = load(tmp_path / "model")
         assert type(again) is type(model) and again.config == model.config and again.lag == model.lag
-        assert all(torch.equal(again.state_dict()[k], v) for k, v in model.state_dict().items())
+        weights = again.state_dict()
+        assert all(torch.equal(weights[k], v) for k, v in model.state_dict().items())
     if name in PATHS:
         assert torch.equal(drawn(again, batch).paths, drawn(model, batch).paths)
 
 
 def test_four_samplers_from_eight_threads_give_what_they_give_one_by_one():
-    """A thousand calls; with a sampler that is set and put back, most of them differ."""
+    """With a sampler that is set and put back, most of the calls differ."""
     model, _, batch = made("start")
     samplers = [Sampler(), Sampler(substeps=3), Sampler(pull=2.0, diffusion=0.5), Sampler(diffusion=0.0)]
     alone = [drawn(model, batch, sampler=sampler) for sampler in samplers]
     assert all(not torch.equal(a.paths, b.paths) for a, b in itertools.combinations(alone, 2))
     with ThreadPoolExecutor(8) as pool:
-        calls = [k % 4 for k in range(1_000)]
+        calls = [k % 4 for k in range(200)]
         together = pool.map(lambda k: (drawn(model, batch, sampler=samplers[k]), model.log_prob(batch)), calls)
         density = model.log_prob(batch)
         for k, (found, log_prob) in zip(calls, together):

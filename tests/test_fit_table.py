@@ -146,7 +146,7 @@ def test_help_shows_what_people_use_and_help_all_the_rest(capsys):
     assert all("table options" in page and "video options" in page for page in pages)
 
 
-def test_a_budget_chooses_the_model(tmp_path):
+def test_a_budget_chooses_the_model(tmp_path, short_search):
     table = write_table(tmp_path / "pumps.csv")
     how = {"options": RunOptions(progress=False, cpu=True), **READING}
     fitted = nsde.fit_table(table, budget=1, output=tmp_path / "run", **how)

@@ -6,6 +6,7 @@ import pytest
 from neuralsde.plots import paths as plots
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.usefixtures("fitted_labels")
 
 
 def fan(rng, num_features=2, truth=True):

@@ -50,7 +50,8 @@ def test_the_interval_is_that_of_scipy(example, successes, num):
     np.testing.assert_allclose(example["wilson"](successes, num), [expected.low, expected.high], atol=1e-4)
 
 
-def test_it_runs_and_writes_what_it_shows(example, tmp_path, capsys):
+def test_it_runs_and_writes_what_it_shows(example, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(example["main"].__globals__, "NUM_STEPS", 20)  # of an episode
     example["main"](steps=10, num_episodes=4, output=tmp_path / "r.json", figure=tmp_path / "f.png")
     assert "Neural SDE + inverse model" in capsys.readouterr().out
     values = json.loads((tmp_path / "r.json").read_text())

@@ -152,9 +152,9 @@ def test_wrong_fields_score_worse(small):
     model, config = known_model("ou", (1.3, 1.0))
     assert known_sdes.field_errors(model, config)["drift_error"] == pytest.approx(0.3, abs=1e-3)
     model, config = known_model("ou", (1.0, 0.7))
-    scores = known_sdes.KnownSDETask(config).score(model).values
-    assert scores["diffusion_error"] == pytest.approx(0.3, abs=1e-3)
-    assert scores["coverage_80"] < 0.72 and scores["excess_nll"] > 0.05
+    assert known_sdes.field_errors(model, config)["diffusion_error"] == pytest.approx(0.3, abs=1e-3)
+    assert known_sdes.coverage(model, config, model.sampler)["coverage_80"] < 0.72
+    assert known_sdes.excess_nll(model, config)["excess_nll"] > 0.05
 
 
 def test_the_true_family_is_fitted_by_maximum_likelihood(small):

@@ -161,7 +161,7 @@ def test_correlated_noise_is_learned_and_drawn(law, covariance):
     model = NeuralSDE.for_data(data, net=TINY, law=law, covariance=covariance, noise=0.0, denoiser=None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is left to be said
-        nsde.fit(model, data, steps=250, batch_size=256, lr=1e-2, ema=0.97, progress=False)
+        nsde.fit(model, data, steps=150, batch_size=256, lr=1e-2, ema=0.97, progress=False)
     sigma = model.noise_covariance(torch.zeros(1, 2))[0]
     assert float(sigma[0, 1] / (sigma[0, 0] * sigma[1, 1]).sqrt()) == pytest.approx(0.9, abs=0.03)
     steps = model.sample(torch.zeros(20_000, 2), [0.0, 0.05], rng=0)[:, 0, 1]

@@ -400,6 +400,7 @@ def chosen(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chosen") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection_fit, "SHORT", 0.0)  # everything is tried, though the budget is one second
+        patch.setattr(selection_fit, "FEWEST", 5)
         model = nsde.fit(walks(12, 30), budget=1, run_dir=folder, **QUIET, **FIXED)
     return model, folder
 
@@ -453,7 +454,7 @@ def test_arrays_do_and_two_sets_do_not():
         Report.of(nsde.NeuralSDE.for_data(walks(), net=SMALL))
 
 
-def test_what_the_last_training_warns_of_is_in_the_report_and_points_at_the_caller(monkeypatch):
+def test_what_the_last_training_warns_of_is_in_the_report_and_points_at_the_caller(monkeypatch, short_search):
     monkeypatch.setattr(nsde.NeuralSDE, "findings", lambda self, pairs: ["Its steps are odd."])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -149,7 +149,7 @@ def test_scores_of_a_table_come_from_its_end(fitted, frame):
     assert scores.values["references"]["random_walk"]["skill"]["mean"] > 0
 
 
-def test_the_command_line_does_the_same(frame, tmp_path, capsys):
+def test_the_command_line_does_the_same(frame, tmp_path, capsys, short_search):
     file = tmp_path / "sales.csv"
     frame.to_csv(file, index=False)
     call(
@@ -172,7 +172,7 @@ def test_the_command_line_does_the_same(frame, tmp_path, capsys):
     assert len(rows) == 6 and rows["time"][0].startswith("2018-01-31")
 
 
-def test_series_and_arrays_are_tables(np_rng):
+def test_series_and_arrays_are_tables(np_rng, short_search):
     y = 10 + np.sin(np.arange(120) / 4) + 0.1 * np_rng.standard_normal(120)
     days = pd.Series(y, index=pd.date_range("2024-01-01", periods=120, freq="D"))
     made = nsde.fit_series(days, horizon=3, season="none", **QUICK).forecast(2)

@@ -14,6 +14,7 @@ from beartype import beartype
 from jaxtyping import jaxtyped
 
 SHAPED = re.compile(r"\b(Float|Int|Bool|UInt8|Shaped)\[")
+INTS = frozenset([int])
 
 
 def checked(function):
@@ -28,18 +29,29 @@ def checked(function):
     places = [(k, p.name, p.kind is p.VAR_POSITIONAL) for k, p in enumerate(parameters) if p.name in shaped]
     seen = set()
 
+    first = [k for k, _, several in places if not several]
+    rest = next((k for k, _, several in places if several), None)
+    returns = "return" in shaped
+
     @functools.wraps(function)
     def outer(*args, **kwargs):
         made = function(*args, **kwargs)
-        given = {}
-        for k, name, several in places:
-            given |= {f"{name}__{j}": value for j, value in enumerate(args[k:] if several else args[k : k + 1])}
-        given |= {f"{name}__": value for name, value in kwargs.items() if name in shaped}
-        forms = tuple((name, form(value)) for name, value in given.items()), "return" in shaped and form(made)
-        if forms not in seen:  # what has passed once passes again
+        num = len(args)
+        forms = [num, form(made) if returns else None]
+        forms += [form(args[k]) for k in first if k < num]
+        if rest is not None:
+            forms += map(form, args[rest:])
+        if kwargs:
+            forms += [(name, form(value)) for name, value in kwargs.items() if name in shaped]
+        key = tuple(forms)
+        if key not in seen:  # what has passed once passes again
+            given = {}
+            for k, name, several in places:
+                given |= {f"{name}__{j}": value for j, value in enumerate(args[k:] if several else args[k : k + 1])}
+            given |= {f"{name}__": value for name, value in kwargs.items() if name in shaped}
             with jaxtyped("context"):  # names of axes hold within one call
                 checker(function, shaped, tuple(given))(**given, made=made)
-            seen.add(forms)
+            seen.add(key)
         return made
 
     return outer
@@ -67,9 +79,10 @@ def checker(function, shaped, names):
 def form(value):
     """All that a check of shapes sees of a value."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
-        return value.dtype, tuple(
-            size if type(size) is int else str(size) for size in value.shape
-        )  # exports have symbols
+        shape = tuple(value.shape)
+        if not INTS.issuperset(map(type, shape)):  # exports have symbols
+            shape = tuple(map(str, shape))
+        return value.dtype, shape
     if isinstance(value, (list, tuple)):
         return type(value), *map(form, value)
     if isinstance(value, dict):
