@@ -37,7 +37,10 @@ def short_search(monkeypatch):
     monkeypatch.setattr(series, "MOST_TRIALS", 1)
     monkeypatch.setattr(fit, "FEWEST", 4)
     monkeypatch.setattr(fit, "DRAWS", (fit.DRAWS[0], (2, 4)))
-    monkeypatch.setattr(fit, "measure", lambda *_, **__: (1.0, 10.0, 10.0))  # seconds: there is no time for more
+    monkeypatch.setattr(fit, "measure_step", lambda *_, **__: 1.0)  # a second: there is no time for more
+    monkeypatch.setattr(
+        fit, "measure_draws", lambda tried, _, sizes: ({c.name: 10.0 for c, _ in tried}, [1.0] * len(sizes))
+    )
 
 
 @pytest.fixture

@@ -95,13 +95,13 @@ def test_saved_and_loaded_it_is_the_same(name, tmp_path):
 
 
 def test_four_samplers_from_eight_threads_give_what_they_give_one_by_one():
-    """With a sampler that is set and put back, most of the calls differ."""
+    """A thousand calls; with a sampler that is set and put back, most of them differ."""
     model, _, batch = made("start")
     samplers = [Sampler(), Sampler(substeps=3), Sampler(pull=2.0, diffusion=0.5), Sampler(diffusion=0.0)]
     alone = [drawn(model, batch, sampler=sampler) for sampler in samplers]
     assert all(not torch.equal(a.paths, b.paths) for a, b in itertools.combinations(alone, 2))
     with ThreadPoolExecutor(8) as pool:
-        calls = [k % 4 for k in range(200)]
+        calls = [k % 4 for k in range(1_000)]
         together = pool.map(lambda k: (drawn(model, batch, sampler=samplers[k]), model.log_prob(batch)), calls)
         density = model.log_prob(batch)
         for k, (found, log_prob) in zip(calls, together):
