@@ -26,36 +26,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from neuralsde.data.robots.demonstrations import Demonstrations
-from neuralsde.experiments.config import Experiment, Variant
-from neuralsde.experiments.demos.pusht import shipped
-from neuralsde.experiments.pusht.sim import SIZE, observe
+from neuralsde.experiments.bench import random_demonstrations, untrained_policy
+from neuralsde.experiments.config import Variant
+from neuralsde.experiments.pusht.sim import observe
 from neuralsde.experiments.recipes.pusht import comparison
-from neuralsde.experiments.tasks.pusht import DT, act_as
-from neuralsde.models.build import build
-from neuralsde.policy.controller import SDEPolicy, action_paths
+from neuralsde.experiments.tasks.pusht import act_as
+from neuralsde.policy.controller import SDEPolicy
+from neuralsde.policy.shipped import shipped
 from neuralsde.training.run_folder import provenance, write_results
 
 OURS = "NSDE"
 SLOW = 0.1
 """Seconds from which a plan is slow: it is timed in fewer rounds, and needs no rehearsal."""
-
-
-def random_demonstrations(num_episodes: int = 4, length: int = 60) -> Demonstrations:
-    """Episodes of the right form: an agent and a block that wander."""
-    rng = np.random.default_rng(0)
-    walks = 256 + rng.normal(0, 8, (num_episodes, length, 4)).cumsum(1)
-    angle = rng.uniform(0, 6, (num_episodes, 1, 1)) + rng.normal(0, 0.05, (num_episodes, length, 1)).cumsum(1)
-    states = np.concatenate([walks, angle], axis=2).reshape(-1, 5)
-    return Demonstrations.from_arrays({"state": states}, states[:, :2], [length] * num_episodes, dt=DT)
-
-
-def build_policy(run: Experiment, demos: Demonstrations) -> SDEPolicy:
-    """An untrained policy of a recipe."""
-    seen = observe(demos.observations["state"], run.task.observation)
-    model = build(run.model, action_paths(demos, seen, run.task.policy).transitions())
-    limits = ([0.0, 0.0], [float(SIZE), float(SIZE)])
-    return SDEPolicy.for_demonstrations(model, run.task.policy, demos, limits=limits, observation=run.task.observation)
 
 
 def shipped_policy() -> Path | None:
@@ -75,7 +57,7 @@ def contenders(also: tuple[str, ...] = (), trained: Path | None = None) -> dict[
         variants = [Variant(name="")] + [v for v in run.task.variants if v.generation is not None]
         with tempfile.TemporaryDirectory() as scratch:
             known = trained is not None and label == OURS
-            folder = str(trained) if known else str(build_policy(run, demos).save_pretrained(scratch))
+            folder = str(trained) if known else str(untrained_policy(run, demos).save_pretrained(scratch))
             for variant in variants:
                 found[f"{label}, {variant.name}" if variant.name else label] = act_as(folder, variant)
     return found

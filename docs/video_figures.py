@@ -40,9 +40,7 @@ def front(results: Path) -> None:
             Point(*(row[f"{p}{score}"]["mean"] for score in ("motion_distance", "psnr", "passes_per_frame")))
             for p in prefixes
         ]
-    score_fronts(found, x_label="distance of motion", y_label="PSNR, dB").savefig(
-        ASSETS / f"{results.stem}.png"
-    )
+    score_fronts(found, x_label="distance of motion", y_label="PSNR, dB").savefig(ASSETS / f"{results.stem}.png")
 
 
 def law(results: Path) -> None:

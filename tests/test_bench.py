@@ -1,6 +1,7 @@
 """Races: turns are interleaved, ratios are those of one run, and who is not there is named."""
 
 import json
+import sys
 
 import pytest
 
@@ -37,7 +38,9 @@ def test_a_bench_leaves_rows_and_a_picture(monkeypatch, tmp_path):
     found = json.loads((tmp_path / "a.json").read_text())
     assert found["command"] == "nsde bench sampling" and found["device"] == "cpu" and len(found["rows"]) == 2
     assert (tmp_path / "a.png").stat().st_size > 1000
-    with pytest.raises(ValueError, match=r"There is no comparison 'other'. Comparisons: sampling, training"):
+    with pytest.raises(
+        ValueError, match=r"There is no comparison 'other'. Comparisons: sampling, training, plans, video"
+    ):
         bench("other", tmp_path / "b.json")
     with pytest.raises(ValueError, match=r"`repeats` must be at least 1. Got 0"):
         bench("sampling", tmp_path / "b.json", repeats=0)
@@ -46,14 +49,29 @@ def test_a_bench_leaves_rows_and_a_picture(monkeypatch, tmp_path):
 def test_rivals_that_are_not_installed_are_absent(monkeypatch):
     monkeypatch.setattr(benches, "_missing", lambda *modules: bool(modules))
     monkeypatch.setattr(benches, "race", lambda field, repeats, wait: [field])
-    for field in [*benches.sampling("cpu", 1), *benches.training("cpu", 1)]:
+    away = ("torchsde", "DDIM", "DDPM", "Diffusion Policy")
+    for field in [*benches.sampling("cpu", 1), *benches.training("cpu", 1), *benches.plans("cpu", 1)]:
         there = {name for name, way in field.ways.items() if way is not None}
-        assert "ours" in there and not [name for name in there if name.startswith(("torchsde", "DDIM", "DDPM"))]
+        assert "ours" in there and not [name for name in there if name.startswith(away)]
 
 
-def test_both_ways_to_train_step(monkeypatch):
+@pytest.mark.parametrize("name", ["training", "plans", "video", "loading"])
+def test_every_way_runs(name, monkeypatch):
     fields = []
     monkeypatch.setattr(benches, "race", lambda field, repeats, wait: fields.append(field) or [])
-    benches.training("cpu", 1)
+    monkeypatch.setattr(benches, "NUM_BATCHES", 2)
+    benches.COMPARISONS[name]("cpu", 1)
     for way in fields[0].ways.values():
-        assert way is not None and way() is None
+        assert way is not None
+        way()
+    assert "ours" in fields[0].ways and len(fields[0].ways) >= 3
+
+
+def test_imports_are_timed_in_processes_of_their_own(monkeypatch):
+    ran = []
+    monkeypatch.setattr(benches.subprocess, "run", lambda command, **_: ran.append(command))
+    monkeypatch.setattr(benches, "_missing", lambda name: name not in ("torch", "torchsde"))
+    rows = benches.imports("cpu", 1)
+    assert {row["method"] for row in rows if "absent" not in row} == {"ours", "torch", "torchsde"}
+    assert all(command[0] == sys.executable and "import" in command[2] for command in ran)
+    assert "× ours" in table(rows)

@@ -70,7 +70,10 @@ SLOW = {
         "nsde train branching --processes 2": "--model.net.width 8 --model.net.depth 1 --train.steps 4 --train.batch-size 16 "
         "--task.num-paths 2 --model.sampler.substeps 1 --no-progress --cpu"
     },
-    "bench": {"nsde bench sampling": "--repeats 1 --cpu", "nsde bench training": "--repeats 1 --cpu"},
+    "bench": {
+        f"nsde bench {name}": "--repeats 1 --cpu"
+        for name in ("sampling", "training", "plans", "video", "loading", "import")
+    },
     "inverse dynamics": {"python examples/inverse_dynamics.py --figure inverse_dynamics.png": ""},
 }
 NOT_RUN = {

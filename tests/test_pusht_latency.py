@@ -75,7 +75,7 @@ def test_a_run_from_end_to_end(rows, monkeypatch, tmp_path, capsys):
 
 def test_ours_can_be_the_trained_policy(rows, monkeypatch, tmp_path):
     model = replace(rows["NSDE"].model, net=MLPConfig(width=16, depth=1))
-    policy = benchmark.build_policy(replace(rows["NSDE"], model=model), benchmark.random_demonstrations())
+    policy = benchmark.untrained_policy(replace(rows["NSDE"], model=model), benchmark.random_demonstrations())
     policy.save_pretrained(tmp_path / "policy")
     job = ["--rounds", 2, "--output", tmp_path / "a.json"]
     run(monkeypatch, "--policy", tmp_path / "policy", "--only", "NSDE", *job)

@@ -71,7 +71,7 @@ class Compare:
 class Bench:
     """Time the library beside its rivals, all in one run; those that are not installed are named."""
 
-    name: Positional[Literal["sampling", "training"]]
+    name: Positional[Literal["sampling", "training", "plans", "video", "loading", "import"]]
     """What is timed."""
     output: Path | None = None
     """Results file, with a picture beside it; default runs/bench_NAME.json."""

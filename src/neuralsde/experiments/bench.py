@@ -1,14 +1,18 @@
 """Speed beside rivals: one comparison, all contestants in one run, taking turns.
 
 Times are medians of interleaved repeats, with the fastest and the slowest. Speed is a ratio within a run; the load of the
-machine is recorded. A rival that is not installed is reported as absent. Nets are those of the defaults, the same for all;
-they are not trained, since time does not depend on their weights.
+machine is recorded. A rival that is not installed is reported as absent. Nets are those of the defaults, the same for all, or of
+the recipes; they are not trained, since time does not depend on their weights. On a GPU generative models are also given with
+compiled layers.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,9 +26,16 @@ from torch import Tensor
 
 from neuralsde.baselines.config import DDIMConfig, DiffusionSteps, Generation, RectifiedFlowConfig
 from neuralsde.core.records import check
+from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.trajectories import Trajectories
+from neuralsde.experiments.config import Experiment
+from neuralsde.experiments.pusht.sim import SIZE, observe
+from neuralsde.experiments.recipes import pusht, video
+from neuralsde.experiments.tasks.pusht import DT
 from neuralsde.models.build import build
 from neuralsde.plots.paths import Contestant, speeds
+from neuralsde.policy.controller import SDEPolicy, action_paths
+from neuralsde.policy.shipped import shipped
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.solvers.noise import Noise
@@ -142,17 +153,7 @@ def training(device: str, repeats: int) -> list[dict[str, Any]]:
 
 def _pairs_step(data: Trajectories, num: int, device: str) -> Way:
     """Ours: flow, diffusion and denoiser from so many transitions; all of the data, or a minibatch."""
-    model: Any = NeuralSDE.for_data(data).to(device).train()
-    pairs = data.to(device).transitions()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-
-    def step() -> None:
-        noise = Noise.for_step(0, 0, torch.arange(num, device=device))
-        optimiser.zero_grad()
-        sum(model.loss(pairs.batch(noise), noise).values()).backward()
-        optimiser.step()
-
-    return step
+    return _loss_step(NeuralSDE.for_data(data).to(device).train(), data.to(device).transitions(), num)
 
 
 def _simulated_step(data: Trajectories, device: str) -> Way | None:
@@ -176,11 +177,180 @@ def _simulated_step(data: Trajectories, device: str) -> Way | None:
     return step
 
 
+def plans(device: str, repeats: int) -> list[dict[str, Any]]:
+    """From an observation of one robot to its next eight actions: the shipped policy, and policies of the recipes."""
+    demos = random_demonstrations()
+    recipes = pusht.comparison()
+    ways: dict[str, Way | None] = {OURS: _plan(SDEPolicy.from_pretrained(shipped(), device=device), demos)}
+    for label in PLANNERS:
+        run = recipes[label]
+        if _missing(*run.model.needs):
+            ways[label] = None
+            continue
+        policy = untrained_policy(run, demos)
+        policy.model.to(device)
+        ways[label] = _plan(policy, demos)
+        if device == "cuda":
+            best = copy.copy(policy)
+            best.model = compiled(policy.model)
+            ways[f"{label}, compiled"] = _plan(best, demos)
+    return race(Field({"robots": 1}, ways), repeats, _wait(device))
+
+
+PLANNERS = ("Diffusion Policy, U-Net", "Diffusion Policy, transformer", "Rectified Flow policy", "behaviour cloning")
+
+
+def random_demonstrations(num_episodes: int = 4, length: int = 60) -> Demonstrations:
+    """Episodes of Push-T's form: an agent and a block that wander."""
+    rng = np.random.default_rng(0)
+    places = 256 + rng.normal(0, 8, (num_episodes, length, 4)).cumsum(1)
+    angle = rng.uniform(0, 6, (num_episodes, 1, 1)) + rng.normal(0, 0.05, (num_episodes, length, 1)).cumsum(1)
+    states = np.concatenate([places, angle], axis=2).reshape(-1, 5)
+    return Demonstrations.from_arrays({"state": states}, states[:, :2], [length] * num_episodes, dt=DT)
+
+
+def untrained_policy(run: Experiment, demos: Demonstrations) -> SDEPolicy:
+    """The policy of a recipe."""
+    seen = observe(demos.observations["state"], run.task.observation)  # type: ignore[attr-defined]
+    settings = run.task.policy  # type: ignore[attr-defined]
+    model = build(run.model, action_paths(demos, seen, settings).transitions())
+    limits, kind = ([0.0, 0.0], [float(SIZE), float(SIZE)]), run.task.observation  # type: ignore[attr-defined]
+    return SDEPolicy.for_demonstrations(model, settings, demos, limits=limits, observation=kind)
+
+
+def _plan(policy: SDEPolicy, demos: Demonstrations) -> Way:
+    seen = observe(demos.observations["state"], policy.observation)  # type: ignore[arg-type]
+    turn = iter(range(10**9))
+
+    def plan() -> None:
+        k = next(turn)
+        policy.reset([k])
+        policy.select_action(seen[k % len(seen)])
+
+    return plan
+
+
+def compiled(model: Any) -> Any:
+    """A copy whose repeated layers are compiled."""
+    made = copy.deepcopy(model)
+    for module in made.modules():
+        if getattr(module, "repeated", False):
+            module.compile()
+    return made
+
+
+def films(device: str, repeats: int) -> list[dict[str, Any]]:
+    """Latents of 64 × 64 frames: one training step, and futures drawn frame by frame; the same net for all."""
+    gpu = device == "cuda"
+    rng = np.random.default_rng(0)
+    clips = Trajectories.from_arrays(list(rng.standard_normal((8, 24, *LATENTS)).astype(np.float32)))
+    pairs = clips.transitions(history=video.CONTEXT)
+    runs = {
+        OURS: video.neural_sde(),
+        "Flow Matching, 10 passes": video.flow_matching(),
+        "PFI, 10 passes": video.pfi(),
+        "regression": video.regression(),
+    }
+    models = {name: build(run.model, pairs).to(device) for name, run in runs.items()}
+    start = torch.zeros(1, video.CONTEXT, *LATENTS, device=device)
+    rows = []
+    for num, frames in ((1, 32), (64, 32)) if gpu else ((1, 4),):
+        ways: dict[str, Way | None] = {}
+        for name, model in models.items():
+            best = {f"{name}, compiled": compiled(model)} if gpu and "passes" in name else {}
+            for label, each in {name: model, **best}.items():
+                ways[label] = _film(each.eval(), start, np.arange(frames + 1.0), num)
+        rows += race(Field({"futures": num, "frames": frames}, ways), repeats, _wait(device))
+    batch = 256 if gpu else 8
+    steps = {name: _loss_step(model.train(), pairs.to(device), batch) for name, model in models.items()}
+    return rows + race(Field({"batch of transitions": batch}, steps), repeats, _wait(device))
+
+
+LATENTS = (4, 8, 8)
+
+
+def _film(model: Any, start: Tensor, times: np.ndarray, num: int) -> Way:
+    return lambda: model.sample(start, times, num_paths=num, rng=0)
+
+
+def _loss_step(model: Any, pairs: Any, num: int) -> Way:
+    """Loss, gradients and an optimiser's step from so many transitions."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    rows = torch.arange(num, device=model.scale.mean.device)
+
+    def step() -> None:
+        noise = Noise.for_step(0, 0, rows)
+        optimiser.zero_grad()
+        sum(model.loss(pairs.batch(noise), noise).values()).backward()
+        optimiser.step()
+
+    return step
+
+
+def loading(device: str, repeats: int) -> list[dict[str, Any]]:
+    """A hundred batches of transitions from memory: ours, and torch's DataLoader over the same pairs."""
+    from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+
+    rows = []
+    for num in (10_000, 1_000_000):
+        data = walks(num // 1_000, 1_001)
+        pairs = data.to(device).transitions()
+        states = torch.stack(data.states.split(data.lengths.tolist())).float()
+        table = TensorDataset(states[:, :-1].flatten(0, 1), states[:, 1:].flatten(0, 1))
+        batches = BatchSampler(RandomSampler(table), BATCH, drop_last=False)
+
+        def ours(pairs: Any = pairs) -> None:
+            for k in range(NUM_BATCHES):
+                pairs.batch(Noise.for_step(0, k, torch.arange(BATCH, device=device)))
+
+        def theirs(loader: Any) -> Way:
+            return lambda: [x.to(device) for _, (x, _) in zip(range(NUM_BATCHES), _forever(loader))]
+
+        ways: dict[str, Way | None] = {
+            OURS: ours,
+            "DataLoader": theirs(DataLoader(table, BATCH, shuffle=True)),
+            "DataLoader, whole batches": theirs(DataLoader(table, batch_size=None, sampler=batches)),
+        }
+        rows += race(Field({"transitions": num}, ways), repeats, _wait(device))
+    return rows
+
+
+NUM_BATCHES = 100
+
+
+def _forever(loader: Any) -> Any:
+    while True:
+        yield from loader
+
+
+def imports(device: str, repeats: int) -> list[dict[str, Any]]:
+    """A fresh Python that imports what a training needs, and ends."""
+    code = {
+        OURS: "import neuralsde; neuralsde.NeuralSDE, neuralsde.Trajectories, neuralsde.fit",
+        **{name: f"import {name}" for name in ("torch", "torchsde", "diffusers", "statsforecast", "neuralforecast")},
+    }
+    ways: dict[str, Way | None] = {
+        name: None if name != OURS and _missing(name) else _python(line) for name, line in code.items()
+    }
+    return race(Field({}, ways), repeats)
+
+
+def _python(code: str) -> Way:
+    return lambda: subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
 def _wait(device: str) -> Way:
     return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 
-COMPARISONS: dict[str, Callable[[str, int], list[dict[str, Any]]]] = {"sampling": sampling, "training": training}
+COMPARISONS: dict[str, Callable[[str, int], list[dict[str, Any]]]] = {
+    "sampling": sampling,
+    "training": training,
+    "plans": plans,
+    "video": films,
+    "loading": loading,
+    "import": imports,
+}
 
 
 def bench(name: str, output: Path, *, repeats: int = 7, cpu: bool = False) -> list[dict[str, Any]]:
