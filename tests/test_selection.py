@@ -317,6 +317,17 @@ def test_of_a_motion_with_jitter_several_slots_are_tried():
     assert any(c.config.history == 3 and c.config.noisy for c in plan(found).first)
 
 
+def test_where_many_features_move_in_few_directions_the_others_are_not_widened():
+    _, many = of_zoo("hundred")
+    found = diagnose(many)
+    assert "few directions" in found and "fast directions" in found
+    tried = plan(found)
+    names = [*(c.name for c in tried.first), *(m.name for m in tried.moves)]
+    assert "few directions" in names and "whitened" not in names and "mixture" not in names
+    _, pair = of_zoo("cointegrated")
+    assert "whitened" in [m.name for m in plan(diagnose(pair)).moves]
+
+
 def test_one_short_path_is_too_little_to_hold_out():
     with pytest.raises(ValueError, match=r"one path must have 12 observations. Got 5. .*NeuralSDE.for_data"):
         nsde.fit([np.arange(5.0)[:, None]], budget=1)

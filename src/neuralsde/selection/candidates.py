@@ -226,7 +226,8 @@ def _shared_moves(found: Diagnosis) -> list[Move]:
     if "correlated noise" in found and "rough" in found:
         covariance = Full() if found.dimensions <= MOST_FULL else LowRank(rank=min(8, found.dimensions // 2))
         moves.append(Move("correlated noise", {"covariance": covariance}, "the noise of features goes together", 1.4))
-    if "heavy tails" in found and "rough" in found:
+    few = "few directions" in found  # of the others, which hardly move, there is nothing to learn
+    if "heavy tails" in found and "rough" in found and not few:
         moves.append(Move("mixture", {"law": Mixture(), "covariance": Diagonal()}, "steps are not Gaussian", 1.4))
     if "positive" in found:
         moves.append(
@@ -234,7 +235,7 @@ def _shared_moves(found: Diagnosis) -> list[Move]:
         )
     if "between 0 and 1" in found:
         moves.append(Move("logit", {"transform": "logit"}, "states lie between 0 and 1 and come near both"))
-    if "fast directions" in found:
+    if "fast directions" in found and not few:
         moves.append(Move("whitened", {"normalise": "whiten"}, "a narrow direction reverts fast"))
     if "season" in found:
         moves.append(Move("season", {"time_input": found.value("season")}, "steps depend on the phase of a season"))
