@@ -42,6 +42,9 @@ from neuralsde.solvers.noise import Noise
 from neuralsde.training.run_folder import provenance, write_results
 
 DIM, NUM_SEQUENCES, BATCH = 2, 64, 512
+LATENTS = (4, 8, 8)  # of a frame of 64 × 64
+NUM_BATCHES = 100
+PLANNERS = ("Diffusion Policy, U-Net", "Diffusion Policy, transformer", "Rectified Flow policy", "behaviour cloning")
 OURS = "ours"
 Way = Callable[[], Any]
 """One turn of a contestant."""
@@ -197,9 +200,6 @@ def plans(device: str, repeats: int) -> list[dict[str, Any]]:
     return race(Field({"robots": 1}, ways), repeats, _wait(device))
 
 
-PLANNERS = ("Diffusion Policy, U-Net", "Diffusion Policy, transformer", "Rectified Flow policy", "behaviour cloning")
-
-
 def random_demonstrations(num_episodes: int = 4, length: int = 60) -> Demonstrations:
     """Episodes of Push-T's form: an agent and a block that wander."""
     rng = np.random.default_rng(0)
@@ -244,7 +244,7 @@ def films(device: str, repeats: int) -> list[dict[str, Any]]:
     gpu = device == "cuda"
     rng = np.random.default_rng(0)
     clips = Trajectories.from_arrays(list(rng.standard_normal((8, 24, *LATENTS)).astype(np.float32)))
-    pairs = clips.transitions(history=video.CONTEXT)
+    pairs = clips.to(device).transitions(history=video.CONTEXT)
     runs = {
         OURS: video.neural_sde(),
         "Flow Matching, 10 passes": video.flow_matching(),
@@ -262,11 +262,8 @@ def films(device: str, repeats: int) -> list[dict[str, Any]]:
                 ways[label] = _film(each.eval(), start, np.arange(frames + 1.0), num)
         rows += race(Field({"futures": num, "frames": frames}, ways), repeats, _wait(device))
     batch = 256 if gpu else 8
-    steps = {name: _loss_step(model.train(), pairs.to(device), batch) for name, model in models.items()}
+    steps = {name: _loss_step(model.train(), pairs, batch) for name, model in models.items()}
     return rows + race(Field({"batch of transitions": batch}, steps), repeats, _wait(device))
-
-
-LATENTS = (4, 8, 8)
 
 
 def _film(model: Any, start: Tensor, times: np.ndarray, num: int) -> Way:
@@ -304,7 +301,7 @@ def loading(device: str, repeats: int) -> list[dict[str, Any]]:
                 pairs.batch(Noise.for_step(0, k, torch.arange(BATCH, device=device)))
 
         def theirs(loader: Any) -> Way:
-            return lambda: [x.to(device) for _, (x, _) in zip(range(NUM_BATCHES), _forever(loader))]
+            return lambda: [(x.to(device), y.to(device)) for _, (x, y) in zip(range(NUM_BATCHES), _forever(loader))]
 
         ways: dict[str, Way | None] = {
             OURS: ours,
@@ -313,9 +310,6 @@ def loading(device: str, repeats: int) -> list[dict[str, Any]]:
         }
         rows += race(Field({"transitions": num}, ways), repeats, _wait(device))
     return rows
-
-
-NUM_BATCHES = 100
 
 
 def _forever(loader: Any) -> Any:
