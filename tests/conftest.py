@@ -30,6 +30,8 @@ def onednn():
 @pytest.fixture
 def short_search(monkeypatch):
     """Searches for a model take as few steps as they can, whatever their budget."""
+    from machines import on_a_machine
+
     from neuralsde.forecast import series
     from neuralsde.selection import fit
 
@@ -37,10 +39,7 @@ def short_search(monkeypatch):
     monkeypatch.setattr(series, "MOST_TRIALS", 1)
     monkeypatch.setattr(fit, "FEWEST", 4)
     monkeypatch.setattr(fit, "DRAWS", (fit.DRAWS[0], (2, 4)))
-    monkeypatch.setattr(fit, "measure_step", lambda *_, **__: 1.0)  # a second: there is no time for more
-    monkeypatch.setattr(
-        fit, "measure_draws", lambda tried, _, sizes: ({c.name: 10.0 for c, _ in tried}, [1.0] * len(sizes))
-    )
+    on_a_machine(monkeypatch, step=1.0, draw=10.0)  # seconds: there is no time for more
 
 
 @pytest.fixture

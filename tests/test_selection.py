@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from machines import on_a_machine
 
 import neuralsde as nsde
 from neuralsde.data.diagnosis import diagnose
@@ -139,16 +140,6 @@ def test_models_of_other_forms_are_told_apart():
     data = walks().transitions()
     one, other = (build(NeuralSDEConfig(net=SMALL, tau=tau), data) for tau in ("start", "uniform"))
     assert form_of(one, data) != form_of(other, data)
-
-
-def on_a_machine(monkeypatch, *, step, draw):
-    """A machine on which a training step and a draw of the smallest size take so long."""
-    monkeypatch.setattr(selection_fit, "measure_step", lambda *_, **__: step)
-    monkeypatch.setattr(
-        selection_fit,
-        "measure_draws",
-        lambda tried, _, sizes: ({c.name: draw for c, _ in tried}, [len(sizes) - k for k in range(len(sizes))]),
-    )
 
 
 @pytest.mark.parametrize(("step", "seconds", "large"), [(1e-4, 600, True), (0.2, 600, False), (1e-4, 120, False)])

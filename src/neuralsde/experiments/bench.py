@@ -39,6 +39,7 @@ from neuralsde.policy.shipped import shipped
 from neuralsde.sde.config import NeuralSDEConfig
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.solvers.noise import Noise
+from neuralsde.training.graphs import repeated_layers
 from neuralsde.training.run_folder import provenance, write_results
 
 DIM, NUM_SEQUENCES, BATCH = 2, 64, 512
@@ -233,9 +234,8 @@ def _plan(policy: SDEPolicy, demos: Demonstrations) -> Way:
 def compiled(model: Any) -> Any:
     """A copy whose repeated layers are compiled."""
     made = copy.deepcopy(model)
-    for module in made.modules():
-        if getattr(module, "repeated", False):
-            module.compile()
+    for layer in repeated_layers(made):
+        layer.compile()
     return made
 
 

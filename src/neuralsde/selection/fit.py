@@ -216,7 +216,8 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     short, began = seconds < SHORT, time.perf_counter()
     step = measure_step(steps.default, folds[0], steps.train, num=3 if short else 8)
     every = [(c, how) for c in (steps.default, *steps.first) for how in quick_samplers(c).values()]
-    took, grown = measure_draws(every[:1] if short else every, folds[0], DRAWS[-1:] if short else DRAWS)
+    sizes = DRAWS[-1:] if short else DRAWS
+    took, grown = measure_draws(every[:1] if short else every, folds[0], sizes)
     took = {c.name: took.get(c.name, took[steps.default.name]) for c, _ in every}
     budget = SPARE * seconds - min(time.perf_counter() - began, seconds / 4)
     for part in PARTS if short else PARTS[:1]:
@@ -224,8 +225,8 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
         drawing, units = drawing_time(some, len(few), took), num_units(some, len(few))
         if drawing + FEWEST * step * units <= (1 - LAST) * budget:
             break
-    sizes = list(zip(DRAWS[-len(grown) :], grown))
-    size, times = next((each for each in sizes if drawing * each[1] <= DRAWING * budget), sizes[-1])
+    fitting = ((size, times) for size, times in zip(sizes, grown) if drawing * times <= DRAWING * budget)
+    size, times = next(fitting, (sizes[-1], grown[-1]))
     left = max(budget - drawing * times, TRAINING * budget)
     unit = min(max(on_ladder(left / step / (units + ALONE * BEYOND * LONGER)), FEWEST), MOST)
     alone = max(left - step * units * unit, LAST * budget) / (ALONE * step)

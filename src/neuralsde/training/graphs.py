@@ -29,10 +29,15 @@ def can_capture(model: SequenceModel, options: RunOptions, device: torch.device,
     return device.type == "cuda" and num_processes == 1 and plain
 
 
+def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers of which nets have many alike."""
+    return [module for module in model.modules() if getattr(module, "repeated", False)]
+
+
 @contextmanager
 def compiled_layers(model: SequenceModel, options: RunOptions) -> Iterator[None]:
     """The layers of which nets have many, compiled for a while; weights and their names stay as they are."""
-    layers = [module for module in model.modules() if options.compile and getattr(module, "repeated", False)]
+    layers = repeated_layers(model) if options.compile else []
     try:
         for layer in layers:
             layer.compile()

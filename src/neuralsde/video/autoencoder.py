@@ -114,9 +114,8 @@ class Autoencoder(SequenceModel):
         In other words, the decoded frame and what the decoder missed in the known one; of the latter, only as much as the
         picture stays what it was: the fine marks of a thing go with it.
         """
-        num = max(
-            1, BATCH // max(1, math.prod(latents.shape[1:-3]))
-        )  # clips at a time: each takes several frames' room
+        frames = math.prod(latents.shape[1:-3])  # of a clip
+        num = max(1, BATCH // max(1, frames))  # clips at a time
         parts = zip(latents.split(num), known.split(num), known_latents.split(num))
         return torch.cat([self._after(*some) for some in parts])
 

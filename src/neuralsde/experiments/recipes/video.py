@@ -213,7 +213,8 @@ def large_comparison() -> dict[str, Experiment]:
 
 def large_fronts() -> dict[str, Experiment]:
     """The fronts on larger frames."""
-    base, net = large(), replace(NET, patch=2)
+    base = large()
+    net = base.model.net  # type: ignore[attr-defined]
     files = {"clips": base.task.clips, "autoencoder": base.task.autoencoder}  # type: ignore[attr-defined]
     return {
         label: replace(
