@@ -52,6 +52,7 @@ COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
     "video-collisions-128": video.large_comparison,
     "video-scaling": video.scaling,
     "video-people": video.people_comparison,
+    "video-fronts-people": video.people_fronts,
 }
 """All rows of a results table, by the task's name."""
 

@@ -66,7 +66,12 @@ def _with_rivals(
         label: replace(ours, name=run.name.replace("collisions", ours.name), model=replace(run.model, net=net))  # type: ignore[call-arg]
         for label, run in {"Flow Matching": flow_matching(), "PFI": pfi(), "regression": regression()}.items()
     }
-    return {k: replace(run, task=replace(run.task, variants=variants.get(k, usual))) for k, run in rows.items()}
+    return {k: _drawn(run, variants.get(k, usual)) for k, run in rows.items()}
+
+
+def _drawn(run: Experiment, variants: tuple[VideoVariant, ...]) -> Experiment:
+    """How a run is drawn from."""
+    return replace(run, task=replace(run.task, variants=variants))  # type: ignore[call-arg]
 
 
 # Variants: the same weights, drawn from in other ways
@@ -144,7 +149,7 @@ def comparison() -> dict[str, Experiment]:
         "NSDE, half of τ at the start": (*passes(2, 5), QUIET, *between("sampled", **G_OFF)),
     }
     usual = {k: (QUIET,) for k in rows} | variants
-    return {k: replace(run, task=replace(run.task, variants=usual[k])) for k, run in rows.items()}
+    return {k: _drawn(run, usual[k]) for k, run in rows.items()}
 
 
 # Fronts: quality against passes, every method at the temperature that validation clips choose for it
@@ -165,25 +170,32 @@ def _front(*numbers: int) -> tuple[VideoVariant, ...]:
     return short + ahead
 
 
+def _carried(run: Experiment) -> Experiment:
+    """The same with steps of any law: one pass is the Gaussian, each further one carries it on."""
+    model = defaults.with_passes(run.model, 2)  # type: ignore[arg-type]
+    return replace(run, name=f"{run.name}-transport", model=model)
+
+
 def transport() -> Experiment:
     """Steps of any law: one pass is the Gaussian, each further one carries it on."""
-    run = neural_sde()
-    model = defaults.with_passes(run.model, 2)  # type: ignore[arg-type]
-    return replace(run, name="collisions-transport", model=model)
+    return _carried(neural_sde())
 
 
 def fronts() -> dict[str, Experiment]:
     """Who is better at which cost: the method, noise that pixels share, and the rivals, with the same net and steps."""
+    return _fronts(neural_sde())
+
+
+def _fronts(ours: Experiment) -> dict[str, Experiment]:
     one, all_ = _front(1), _front(*FRONT)
     brief = Sampler(passes=3, diffusion=SHARE_OF_NOISE)  # of no variant: they have passes and temperatures of their own
-    rows = {
-        "NSDE": (_changed(transport(), sampler=brief), all_),
-        "NSDE, low-rank noise": (_changed(neural_sde(), covariance=LowRank(rank=RANK)), one),
-        "Flow Matching": (flow_matching(), all_),
-        "PFI": (pfi(), all_),
-        "regression": (regression(), (LONG,)),
+    rival = _with_rivals(ours, {"regression": (LONG,)}, all_)
+    low_rank = _changed(ours, covariance=LowRank(rank=RANK))
+    return {
+        "NSDE": _drawn(_changed(_carried(ours), sampler=brief), all_),
+        "NSDE, low-rank noise": _drawn(low_rank, one),
+        **{label: rival[label] for label in ("Flow Matching", "PFI", "regression")},
     }
-    return {label: replace(run, task=replace(run.task, variants=ways)) for label, (run, ways) in rows.items()}
 
 
 # 128 × 128
@@ -213,15 +225,7 @@ def large_comparison() -> dict[str, Experiment]:
 
 def large_fronts() -> dict[str, Experiment]:
     """The fronts on larger frames."""
-    base = large()
-    net = base.model.net  # type: ignore[attr-defined]
-    files = {"clips": base.task.clips, "autoencoder": base.task.autoencoder}  # type: ignore[attr-defined]
-    return {
-        label: replace(
-            _changed(run, net=net), task=replace(run.task, **files), name=run.name.replace("collisions", base.name)
-        )
-        for label, run in fronts().items()
-    }
+    return _fronts(large())
 
 
 # The scaling law
@@ -266,3 +270,8 @@ def people_comparison() -> dict[str, Experiment]:
     }
     rows = _with_rivals(people(), variants, (*passes(1, 2, 5, 20), LONG, VALIDATION))
     return rows | {"NSDE, squared error": _changed(rows["NSDE"], law=Euler())}
+
+
+def people_fronts() -> dict[str, Experiment]:
+    """The fronts on real clips."""
+    return _fronts(people())
