@@ -514,29 +514,10 @@ def pusht_ablations() -> str:
 
 # Video
 
-SHOWN = {
-    ("NSDE", "1"),
-    ("Flow Matching", "1"),
-    ("Flow Matching", "10"),
-    ("Flow Matching", "20"),
-    ("PFI", "10"),
-    ("regression", "1"),
-    ("copy of the last frame", "0"),
-    ("decoder on true latents", "0"),
-}
-
 
 def _video(name: str, column: str) -> Callable[[], str]:
     """One table of a results file of video, in full."""
     return lambda: _show(_begins(name, column))
-
-
-def _video_short(name: str) -> Callable[[], str]:
-    def table() -> str:
-        head, *rows = _begins(name, "passes per frame")
-        return _show([head, *(r for r in rows if (r[0], r[1]) in SHOWN)])
-
-    return table
 
 
 def _between(rate: str, *, short: bool = False) -> Callable[[], str]:
@@ -550,14 +531,6 @@ def _between(rate: str, *, short: bool = False) -> Callable[[], str]:
         )
         rows = [[r[0], *(c.split(" (")[0] for c in r[1:])] for r in rows] if short else rows
         return _show([[head[0], *(c.removeprefix(f"{rate}, ") for c in head[1:])], *rows])
-
-    return table
-
-
-def _ahead(name: str) -> Callable[[], str]:
-    def table() -> str:
-        wanted = {"NSDE", "Flow Matching", "PFI", "regression", "copy of the last frame"}
-        return _show(_pick(_begins(name, "36 frames ahead"), rows=lambda r: r in wanted))
 
     return table
 
@@ -961,10 +934,29 @@ def latency() -> str:
     rows.sort(key=lambda r: r[1]["cpu"]["p50_ms"])
     body = []
     for name, row in rows:
-        times = [f"{row[d]['p50_ms']:,.1f}" if d in row else "–" for d in ("cpu", "gpu")]
-        slower = f"{row['cpu']['ratio']:,.1f} ×"
-        body.append([name, str(row["num_actions"]), str(row["network_passes"]), *times, slower])
-    return _show([["method", "actions", "passes", "ms, CPU core", "ms, GPU", "time, ours = 1"], *body])
+        cpu = row["cpu"]
+        times = [f"{cpu['p50_ms']:,.1f}", f"{cpu['ratio']:,.1f} ×"]
+        body.append([name, str(row["num_actions"]), str(row["network_passes"]), *times])
+    return _show([["method", "actions", "passes", "ms, CPU core", "time, ours = 1"], *body])
+
+
+def _bench(name: str, *settings: str) -> Callable[[], str]:
+    """A comparison of `nsde bench`: medians of interleaved turns, with the fastest and the slowest."""
+
+    def table() -> str:
+        body = [
+            [
+                *(f"{row[key]:,}" for key in settings),
+                row["method"],
+                f"{row['ms']:,.2f} ({row['fastest_ms']:,.2f} to {row['slowest_ms']:,.2f})",
+                f"{row['times_ours']:,.1f} ×",
+            ]
+            for row in _results(f"bench_{name}.json")["rows"]
+            if all(key in row for key in settings)
+        ]
+        return _show([[*settings, "method", "ms, GPU", "time, ours = 1"], *body])
+
+    return table
 
 
 def export() -> str:
@@ -1036,8 +1028,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "pusht-scores": pusht_scores,
     "pusht-costs": pusht_costs,
     "pusht-ablations": pusht_ablations,
-    "video-people-short": _video_short("video-people"),
-    "video-people-ahead": _ahead("video-people"),
     "video-between": _between("×2", short=True),
     "video-between-2": _between("×2"),
     "video-between-5": _between("×5"),
@@ -1060,8 +1050,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "video-fronts-128": _video("video-fronts-128", "temperature"),
     "video-fronts-128-source": video_source("video_fronts_128.json"),
     "video-fronts-128-ahead": lambda: _show(_tables("video-fronts-128")[1]),
+    "video-fronts-people": _video("video-fronts-people", "temperature"),
+    "video-fronts-people-source": video_source("video_fronts_people.json"),
+    "video-fronts-people-ahead": lambda: _show(_tables("video-fronts-people")[1]),
     "video-fronts-ahead": lambda: _show(_tables("video-fronts")[1]),
     "speed": speed,
+    "bench-plans": _bench("plans"),
+    "bench-video": _bench("video", "futures", "frames"),
+    "bench-video-training": _bench("video", "batch of transitions"),
     "streams": streams,
     "processes": processes,
     "install": install,

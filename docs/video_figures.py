@@ -101,7 +101,8 @@ def main() -> None:
     parser.add_argument("--scene", type=int, default=0, help="of the test part")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     args = parser.parse_args()
-    for draw, name in ((front, "video_fronts.json"), (front, "video_fronts_128.json"), (law, "video_scaling.json")):
+    fronts = ("video_fronts.json", "video_fronts_128.json", "video_fronts_people.json")
+    for draw, name in (*((front, name) for name in fronts), (law, "video_scaling.json")):
         if (args.results / name).exists():
             draw(args.results / name)
     if args.model:

@@ -66,10 +66,10 @@ def _with_rivals(
         label: replace(ours, name=run.name.replace("collisions", ours.name), model=replace(run.model, net=net))  # type: ignore[call-arg]
         for label, run in {"Flow Matching": flow_matching(), "PFI": pfi(), "regression": regression()}.items()
     }
-    return {k: _drawn(run, variants.get(k, usual)) for k, run in rows.items()}
+    return {k: _with_variants(run, variants.get(k, usual)) for k, run in rows.items()}
 
 
-def _drawn(run: Experiment, variants: tuple[VideoVariant, ...]) -> Experiment:
+def _with_variants(run: Experiment, variants: tuple[VideoVariant, ...]) -> Experiment:
     """How a run is drawn from."""
     return replace(run, task=replace(run.task, variants=variants))  # type: ignore[call-arg]
 
@@ -149,7 +149,7 @@ def comparison() -> dict[str, Experiment]:
         "NSDE, half of τ at the start": (*passes(2, 5), QUIET, *between("sampled", **G_OFF)),
     }
     usual = {k: (QUIET,) for k in rows} | variants
-    return {k: _drawn(run, usual[k]) for k, run in rows.items()}
+    return {k: _with_variants(run, usual[k]) for k, run in rows.items()}
 
 
 # Fronts: quality against passes, every method at the temperature that validation clips choose for it
@@ -192,8 +192,8 @@ def _fronts(ours: Experiment) -> dict[str, Experiment]:
     rival = _with_rivals(ours, {"regression": (LONG,)}, all_)
     low_rank = _changed(ours, covariance=LowRank(rank=RANK))
     return {
-        "NSDE": _drawn(_changed(_carried(ours), sampler=brief), all_),
-        "NSDE, low-rank noise": _drawn(low_rank, one),
+        "NSDE": _with_variants(_changed(_carried(ours), sampler=brief), all_),
+        "NSDE, low-rank noise": _with_variants(low_rank, one),
         **{label: rival[label] for label in ("Flow Matching", "PFI", "regression")},
     }
 
