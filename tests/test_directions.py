@@ -7,7 +7,7 @@ import torch
 import neuralsde as nsde
 from neuralsde import Trajectories
 from neuralsde.data.diagnosis import diagnose
-from neuralsde.nets.config import MLPConfig
+from neuralsde.nets.config import HistoryConfig, MLPConfig, StepsConfig
 from neuralsde.sde.config import Full, LowRank, Mixture, NeuralSDEConfig, Transport
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.selection.candidates import plan
@@ -55,6 +55,16 @@ def test_what_the_nets_do_not_see_reverts_as_it_does_in_the_data():
     rest = (drawn - 3.0) @ axes[:, LEADING:]
     np.testing.assert_allclose(rest.std(0), NOISE / np.sqrt(1 - KEPT**2), rtol=0.08)
     np.testing.assert_allclose(rest.mean(0), 0, atol=5e-3)
+
+
+@pytest.mark.parametrize("net", [StepsConfig(width=8, depth=1, level=True), HistoryConfig(width=8, depth=1, memory=4)])
+def test_nets_with_units_of_their_own_measure_what_they_see(net):
+    states, _ = turned()
+    model, _ = model_of(states, net=net, history=2)
+    seen = model.scale.states(torch.as_tensor(states, dtype=torch.float32))[..., :LEADING]
+    steps = seen.diff(dim=1).square().mean((0, 1))
+    noise = model.input_noise[:LEADING]
+    torch.testing.assert_close(model.nets["flow"].step_unit, (steps + 2 * noise**2).sqrt(), rtol=0.02, atol=0)
 
 
 def test_the_density_is_that_of_the_leading_directions_times_that_of_the_rest():

@@ -23,6 +23,8 @@ def train(problem, tau, num_paths, num_times):
     steps = 500 if tau == "start" else 900
     if isinstance(problem, OrnsteinUhlenbeck):  # a linear drift and a constant diffusion need fewer
         steps = 300 if tau == "start" else 600
+    if isinstance(problem, DoubleWell):  # how often paths cross the hill is learned last
+        steps = 1_000
     nsde.fit(model, data, steps=steps, lr=3e-3, batch_size=512, progress=False)
     return SimpleNamespace(problem=problem, tau=tau, model=model, paths=paths)
 

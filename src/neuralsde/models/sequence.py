@@ -167,9 +167,10 @@ class SequenceModel(nn.Module, ABC):
         self.scale.measure_time(pairs.time)
         self.lag = data.lag
         self.learned_from = {"paths": len(data.data), "transitions": len(data)}
+        states, noise = self.what_nets_see(self.scale.states(pairs.history)), self.input_noise
         for net in self.nets.values():
             if isinstance(net, Backbone):
-                net.measure(self.what_nets_see(self.scale.states(pairs.history)), self.input_noise)
+                net.measure(states, self.what_nets_see(noise) if noise.ndim else noise)
         return pairs
 
     def what_nets_see(self, state: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
