@@ -396,12 +396,6 @@ def collisions(values: Mapping[str, Any]) -> str:
     return "\n\n".join([*parts, long_clips(values), uncertainty(values), ablations(values)])
 
 
-def large(values: Mapping[str, Any]) -> str:
-    """Collisions of 128 × 128."""
-    planned = recipes.large_comparison()
-    return "\n\n".join([methods(values, planned), paired(values, _among(planned)), uncertainty(values)])
-
-
 def people(values: Mapping[str, Any]) -> str:
     """Weizmann and KTH."""
     planned = recipes.people_comparison()
@@ -471,7 +465,6 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "video-fronts": fronts,
     "video-fronts-128": fronts,
     "video-fronts-people": fronts,
-    "video-collisions-128": large,
     "video-scaling": scaling,
     "video-people": people,
 }

@@ -49,7 +49,6 @@ COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
     "video-collisions": video.comparison,
     "video-fronts": video.fronts,
     "video-fronts-128": video.large_fronts,
-    "video-collisions-128": video.large_comparison,
     "video-scaling": video.scaling,
     "video-people": video.people_comparison,
     "video-fronts-people": video.people_fronts,

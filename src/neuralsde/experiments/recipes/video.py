@@ -217,12 +217,6 @@ def large() -> Experiment:
     return replace(run, name="collisions-128", task=task)
 
 
-def large_comparison() -> dict[str, Experiment]:
-    """The method and its rivals on larger frames."""
-    variants = {"NSDE": (*passes(2), QUIET, LOUD), "regression": ()}
-    return _with_rivals(large(), variants, passes(1, 2, 20))
-
-
 def large_fronts() -> dict[str, Experiment]:
     """The fronts on larger frames."""
     return _fronts(large())
