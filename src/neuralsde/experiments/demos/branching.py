@@ -20,7 +20,7 @@ from neuralsde.core.files import writable_folder
 from neuralsde.core.processes import worker_pool
 from neuralsde.core.records import need_extras
 from neuralsde.experiments import compare, result_tables
-from neuralsde.experiments.config import BranchingConfig
+from neuralsde.experiments.config import BranchingConfig, Experiment
 from neuralsde.experiments.demos.page import image, page, table
 from neuralsde.experiments.recipes import branching as recipes
 from neuralsde.experiments.run import load_run
@@ -30,6 +30,7 @@ from neuralsde.plots import paths as plots
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.selection.fit import fit_data
+from neuralsde.selection.trials import small_products
 from neuralsde.training.run_folder import provenance, write_results
 
 if TYPE_CHECKING:
@@ -65,12 +66,20 @@ def ablation_figure(model: NeuralSDE, task: BranchingConfig, paths: Sequence[Ten
     return plots.field_grid(entries)
 
 
+def train_one(label: str, experiment: Experiment, run_dir: str) -> tuple[str, Experiment, dict[str, Any]]:
+    """One run, in a worker process, by what is fastest for small nets."""
+    with small_products:
+        return compare.work(label, experiment, run_dir)
+
+
 def draw_panel(run_dir: Path, sampler: Sampler, num_paths: int, seed: int) -> np.ndarray:
     """Paths of one panel, in a worker process; without noise all paths are one."""
     torch.set_num_threads(1)
     model, experiment = load_run(run_dir)
     num = num_paths if sampler.diffusion else 1
-    return branching.draw(model, experiment.task, num_paths=num, seed=seed, sampler=sampler).paths[0].cpu().numpy()
+    with small_products:
+        paths = branching.draw(model, experiment.task, num_paths=num, seed=seed, sampler=sampler).paths[0]
+    return paths.cpu().numpy()
 
 
 def show_choice(folder: Path, num_paths: int, seed: int, budget: str) -> dict[str, Any]:
@@ -110,7 +119,7 @@ def run_demo(
     drawing: list[Future[np.ndarray]] = []
     with worker_pool(num_workers) as pool:
         choice = pool.submit(show_choice, folder, num_paths, seed, budget)
-        training: list[Future[Any]] = [pool.submit(compare.work, *job) for job in jobs]
+        training: list[Future[Any]] = [pool.submit(train_one, *job) for job in jobs]
         for done in as_completed([choice, *training]):
             if done is choice:
                 fitted = choice.result()
