@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -254,6 +255,8 @@ def test_demo_options_belong_to_one_of_them(folder, capsys):
 
 
 def test_compare_takes_the_data_from_where_it_lies(demonstrations, tmp_path, capsys, monkeypatch):
+    """In threads: processes of their own are tested in test_cli.py."""
+    monkeypatch.setattr(compare, "worker_pool", ThreadPoolExecutor)
     rows = {"NSDE": tiny("data/pusht.npz", first_seed=200_000), "BET": tiny("nowhere.npz")}
     monkeypatch.setitem(COMPARISONS, "pusht", lambda: rows)
     output = tmp_path / "pusht.json"

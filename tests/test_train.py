@@ -396,7 +396,9 @@ def test_weights_that_are_not_finite_never_become_the_last_good_checkpoint(tmp_p
 # Several processes
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_same_model_as_one(tmp_path):
+    """Under torchrun; `fit(processes=2)` is in tests/test_processes.py."""
     train = {"steps": 20, "lr": 2e-3, **QUIET}
     job = {"run_dir": str(tmp_path / "run"), "output": str(tmp_path / "two"), "train": train}
     launcher = [
