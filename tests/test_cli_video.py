@@ -5,9 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,7 +12,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from commands import ENV, call, fails
+from commands import call, fails, stops
 from safetensors.torch import load_file
 from video_files import write_film, write_sound
 
@@ -163,17 +160,11 @@ def test_a_run_that_was_stopped_gives_the_same_model(films, run_dir, tmp_path, c
     assert "frames of other settings" in text
 
 
-def test_ctrl_c_and_resume(films, tmp_path):
-    options = [*TINY, "--autoencoder-steps", "4000", "--checkpoint-every", "1000", "--output", "run"]
-    command = [sys.executable, "-m", "neuralsde.cli", "fit", str(films), *options]
-    process = subprocess.Popen(command, env=ENV, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    metrics = tmp_path / "run" / "autoencoder" / "metrics.jsonl"
-    until = time.monotonic() + 90
-    while not metrics.exists() and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130 and "and saved. Go on with the same command and --resume" in said
+def test_ctrl_c_and_resume(films, tmp_path, monkeypatch, capsys):
+    """In this process; a process of its own gets the signal in test_cli.py."""
+    options = [*TINY, "--autoencoder-steps", "4000", "--checkpoint-every", "1000", "--output", tmp_path / "run"]
+    said = stops(monkeypatch, capsys, signal.SIGINT, "fit", films, *options)
+    assert "and saved. Go on with the same command and --resume" in said
     assert list((tmp_path / "run" / "autoencoder" / "checkpoints").iterdir())
 
 

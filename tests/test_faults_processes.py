@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import stops
 
 import kills
 from neuralsde.cli import main
@@ -110,20 +111,11 @@ def test_a_signal_ends_a_command_and_its_workers(number, slow):
     assert not kills.orphans_after(slow)[1]
 
 
-def test_sigterm_ends_a_training_with_its_farewell(tmp_path):
+def test_sigterm_ends_a_training_with_its_farewell(tmp_path, monkeypatch, capsys):
     size = ["--train.batch-size", "8", "--model.net.width", "8", "--no-progress", "--log-every", "1"]
-    command = ["train", "branching", "--output", "run", "--train.steps", "100000", "--cpu", *size]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "neuralsde.cli", *command],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    begun(tmp_path / "run" / "metrics.jsonl", process)
-    process.terminate()
-    words = process.communicate(timeout=60)[1]
-    assert process.returncode == 143 and re.search(r"nsde: Stopped at step \d+ of 100000 and saved", words)
+    command = ["train", "branching", "--output", tmp_path / "run", "--train.steps", "100000", "--cpu", *size]
+    words = stops(monkeypatch, capsys, signal.SIGTERM, *command)
+    assert re.search(r"nsde: Stopped at step \d+ of 100000 and saved", words)
 
 
 def test_a_pool_that_is_left_by_an_error_does_not_wait():

@@ -1,4 +1,4 @@
-"""Figures are drawn in tests too, but coarsely, with axes where they first stand and without their ticks: these take most of the time."""
+"""Figures are drawn in tests too, but coarsely, with axes where they first stand and without ticks: these take the time."""
 
 from importlib.util import find_spec
 
