@@ -134,7 +134,9 @@ class Truth(nsde.NeuralSDE):
 def known_model(name, factor=(1.0, 1.0), **task):
     config = KnownSDEConfig(system=name, num_transitions=4_000, **task)
     run = recipes.start(name)
-    small = replace(run.model, net=MLPConfig(width=4, depth=1), sampler=Sampler(substeps=2))  # what it gives is replaced
+    small = replace(
+        run.model, net=MLPConfig(width=4, depth=1), sampler=Sampler(substeps=2)
+    )  # what it gives is replaced
     model = build(small, known_sdes.KnownSDETask(config).data().transitions())
     model.__class__, model.system, model.factor = Truth, SYSTEMS[name](), factor
     return model, config
