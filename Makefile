@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
+BYTES  := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores; pip takes one
 FILES  := pyproject.toml constraints.txt
 
 # Bytecode is kept: without it every process of the tests compiles their files and ours again.
@@ -52,14 +53,17 @@ $(VENV)/.torch: constraints.txt
 
 $(VENV)/.installed-demo: $(VENV)/.torch $(FILES)
 	$(PIP) -e ".[plots,baselines]"
+	$(BYTES)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.torch $(FILES)
 	$(PIP) -e ".[plots,baselines,data,pusht,video,export,studio,dev]"
+	$(BYTES)
 	@touch $@ $(VENV)/.installed-demo
 
 $(VENV)/.installed-docs: $(VENV)/.torch $(FILES)
 	$(PIP) -e ".[docs,plots,baselines]"
+	$(BYTES)
 	@touch $@
 
 clean:

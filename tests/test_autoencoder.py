@@ -29,7 +29,7 @@ def trained():
     frames = blobs()
     data = Trajectories.from_arrays(list(frames))
     model = build(SMALL, data.transitions(), seed=0)
-    fit(model, data, steps=75, batch_size=16, lr=3e-3, ema=0.95, progress=False)
+    fit(model, data, steps=50, batch_size=16, lr=3e-3, ema=0.95, progress=False)
     model.fit_latents(torch.from_numpy(frames[:, 0]))
     return model
 

@@ -29,7 +29,7 @@ def test_turns_are_interleaved_and_ratios_are_to_ours(monkeypatch):
     assert "3.0 × ours" in table(rows) and "not installed" in table(rows)
 
 
-def test_a_bench_leaves_rows_and_a_picture(monkeypatch, tmp_path):
+def test_a_bench_leaves_rows_and_a_picture(monkeypatch, tmp_path, fitted_labels):
     def small(device, repeats):
         return race(Field({"paths": 1}, {"ours": lambda: None, "rival": lambda: None}), repeats)
 

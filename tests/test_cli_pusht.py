@@ -4,7 +4,9 @@ import base64
 import json
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -69,8 +71,9 @@ def folder(demonstrations, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """Episodes of a second."""
+    """Episodes of a second, in this process where nothing else is asked for."""
     whole = pusht.conditions
+    monkeypatch.setattr(pusht, "evaluate", partial(pusht.evaluate, num_workers=1))
     monkeypatch.setattr(pusht, "conditions", lambda variant: replace(whole(variant), seconds=1.0))
 
 
@@ -254,6 +257,8 @@ def test_demo_options_belong_to_one_of_them(folder, capsys):
 
 
 def test_compare_takes_the_data_from_where_it_lies(demonstrations, tmp_path, capsys, monkeypatch):
+    """In threads: processes of their own are tested in test_cli.py."""
+    monkeypatch.setattr(compare, "worker_pool", ThreadPoolExecutor)
     rows = {"NSDE": tiny("data/pusht.npz", first_seed=200_000), "BET": tiny("nowhere.npz")}
     monkeypatch.setitem(COMPARISONS, "pusht", lambda: rows)
     output = tmp_path / "pusht.json"

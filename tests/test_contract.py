@@ -128,7 +128,7 @@ def test_the_generator_alone_decides(kind):
 @pytest.mark.parametrize("num_slots", [1, 2])
 def test_chunks_do_not_change_the_paths(kind, num_slots):
     model, pairs = make(kind, history=num_slots)
-    x, times = pairs[torch.arange(5)].history, np.array([0.0, 0.5, 2.5]) + np.arange(5.0)[:, None]
+    x, times = pairs[torch.arange(5)].history, np.array([0.0, 0.5, 1.0]) + np.arange(5.0)[:, None]
     whole = model.sample(x, times, num_paths=3, rng=seeded())
     for chunk in (1, 4, 15):
         torch.testing.assert_close(model.sample(x, times, num_paths=3, rng=seeded(), chunk=chunk), whole)
@@ -137,10 +137,10 @@ def test_chunks_do_not_change_the_paths(kind, num_slots):
 @pytest.mark.parametrize("num_slots", [1, 2])
 def test_a_path_drawn_alone_has_the_same_bits_in_any_batch(kind, num_slots):
     model, pairs = make(kind, context_size=2, history=num_slots)
-    batch = pairs[torch.arange(7)]
-    times, keys = DT * np.arange(12.0), Noise.draw(0, 7)
+    batch = pairs[torch.arange(5)]
+    times, keys = DT * np.arange(6.0), Noise.draw(0, 5)
     many = model.sample(batch.history, times, context=batch.context, rng=keys, chunk=1)
-    for k in (0, 4, 6):
+    for k in (0, 2, 4):
         own = slice(k, k + 1)
         one = model.sample(batch.history[own], times, context=batch.context[own], rng=keys[own], chunk=1)
         assert torch.equal(many[own], one)

@@ -74,7 +74,7 @@ def policy_of(**settings):
     rng = np.random.default_rng(0)
     seen = 256 + rng.normal(0, 8, (4, 30, 3)).cumsum(1).reshape(-1, 3)
     demos = Demonstrations.from_arrays({"state": seen}, seen[:, -2:], [30] * 4, dt=0.1)
-    config = nsde.PolicyConfig(history=2, horizon=4, chunk=3, first_action=(1, 2), **settings)
+    config = nsde.PolicyConfig(history=2, horizon=4, chunk=2, first_action=(1, 2), **settings)
     net = EncodedConfig(width=16, depth=1, memory=8, step_width=8, step_depth=1)
     sdes = nsde.NeuralSDEConfig(net=net, time_input=True, shared=True, sampler=nsde.Sampler(pull=2.0))
     model = build(sdes, nsde.action_paths(demos, seen, config).transitions())
@@ -193,7 +193,7 @@ def test_onnx_agrees_with_the_policy_to_1e_5(exports):
 
 @onnx
 def test_what_does_not_change_is_encoded_once(exports):
-    """The plan has three steps, and one product with the first layer of the encoder."""
+    """The plan has two steps, and one product with the first layer of the encoder."""
     import onnx as library
 
     folder, policy, _ = exports
@@ -204,7 +204,7 @@ def test_what_does_not_change_is_encoded_once(exports):
     trunk = policy.model.nets["trunk"]
     encoder = sum(isinstance(m, torch.nn.Linear) for m in trunk.encoder.modules())
     every = sum(isinstance(m, torch.nn.Linear) for m in trunk.modules())
-    assert len(layers) == encoder + 3 * (every - encoder)
+    assert len(layers) == encoder + 2 * (every - encoder)
 
 
 @onnx
@@ -217,10 +217,10 @@ def test_the_contract_says_what_goes_in(exports):
     assert shapes == {
         "observations": (["batch", 2, 3], "float32"),
         "previous_action": (["batch", 2], "float32"),
-        "noise": (["batch", 3, 2], "float32"),
+        "noise": (["batch", 2, 2], "float32"),
     }
-    assert plan["noise"] == ["noise"] and plan["output"]["shape"] == ["batch", 3, 2]
-    assert plan["times"] == pytest.approx([0.1, 0.2, 0.3]) and contract["policy"]["config"]["first_action"] == [1, 2]
+    assert plan["noise"] == ["noise"] and plan["output"]["shape"] == ["batch", 2, 2]
+    assert plan["times"] == pytest.approx([0.1, 0.2]) and contract["policy"]["config"]["first_action"] == [1, 2]
     assert {"neuralsde", "torch", "onnx", "onnxruntime"} <= set(contract["versions"])
     contract = json.loads((folder / "model" / "contract.json").read_text())
     assert contract["model"]["units"]["mean"] == pytest.approx(model.scale.mean.tolist())
@@ -248,7 +248,7 @@ def test_the_example_runs_where_torch_cannot_be_imported(exports, tmp_path):
     run = [sys.executable, str(EXAMPLE), str(folder / "policy"), str(folder / "model")]
     done = subprocess.run(run, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "plan (1, 3, 2)" in done.stdout and "forecast (200, 2, 2)" in done.stdout
+    assert "plan (1, 2, 2)" in done.stdout and "forecast (200, 2, 2)" in done.stdout
     source = [line for line in EXAMPLE.read_text().splitlines() if line.strip()]
     assert len(source) <= 40 and not [line for line in source if "import torch" in line]
 

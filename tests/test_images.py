@@ -326,7 +326,7 @@ def test_episodes_of_an_untrained_policy_are_the_same_in_any_process(recording, 
     pusht.PushTTask(config).policy(model).save_pretrained(tmp_path / "policy")
     make = functools.partial(pusht.act_as, str(tmp_path / "policy"), Variant(name=""))
     hard = Conditions(seconds=1.0, noise=0.01)
-    call = {"observe_kind": "image", "conditions": hard, "batch_size": 1}
+    call = {"observe_kind": "image", "conditions": hard, "batch_size": 2}  # one batch: in this process, and in a worker
     one, two = (roll_out(make, [5, 6], num_workers=num, **call).episodes for num in (1, 2))
     for a, b in zip(one, two, strict=True):
         assert a.seed == b.seed and a.steps == 10 and len(a.plans) == 2

@@ -17,6 +17,7 @@ from neuralsde.experiments.recipes import known_sdes as recipes
 from neuralsde.experiments.tasks import known_sdes
 from neuralsde.experiments.tasks.systems import SYSTEMS, bridge_log_prob
 from neuralsde.models.build import build
+from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.fields import Fields
 
@@ -133,7 +134,10 @@ class Truth(nsde.NeuralSDE):
 def known_model(name, factor=(1.0, 1.0), **task):
     config = KnownSDEConfig(system=name, num_transitions=4_000, **task)
     run = recipes.start(name)
-    model = build(replace(run.model, sampler=Sampler(substeps=2)), known_sdes.KnownSDETask(config).data().transitions())
+    small = replace(
+        run.model, net=MLPConfig(width=4, depth=1), sampler=Sampler(substeps=2)
+    )  # what it gives is replaced
+    model = build(small, known_sdes.KnownSDETask(config).data().transitions())
     model.__class__, model.system, model.factor = Truth, SYSTEMS[name](), factor
     return model, config
 

@@ -277,8 +277,8 @@ def test_missing_entries_hardly_change_what_is_learned(np_rng):
     found = []
     for states in (x, gaps):
         data = Trajectories.from_arrays(states, dt=dt, missing=True)
-        model = NeuralSDE.for_data(data, net=MLPConfig(width=32, depth=1))
-        fit(model, data, steps=400, lr=5e-3, batch_size=512, progress=False)
+        model = NeuralSDE.for_data(data, net=MLPConfig(width=16, depth=1))
+        fit(model, data, steps=250, lr=5e-3, batch_size=512, progress=False)
         f, g = model.fields(points)
         slope = torch.linalg.lstsq(points, f).solution.T
         found.append((slope, g.mean(0)))

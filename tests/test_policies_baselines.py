@@ -215,7 +215,7 @@ def test_the_energy_loss_is_that_of_the_right_one_among_all():
 
 # Two ways to act
 
-STEPS = {"LSTMGMM": 300, "IBC": 500, "BET": 200, "DDIM-unet": 300, "RF-transformer": 400}
+STEPS = {"LSTMGMM": 200, "IBC": 500, "BET": 150, "DDIM-unet": 300, "RF-transformer": 400}
 
 
 @pytest.mark.parametrize(

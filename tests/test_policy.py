@@ -237,7 +237,7 @@ def test_actions_stay_within_limits_and_discrete_ones_on_their_levels():
     config = PolicyConfig(history=1, horizon=4, chunk=2, discrete=(1,))
     data = action_paths(demos, seen, config)
     model = build(replace(SDE, sampler=PULLED), data.transitions(), seed=0)
-    fit(model, data, steps=400, lr=3e-3, **QUIET)
+    fit(model, data, steps=200, lr=3e-3, **QUIET)
     acting = SDEPolicy.for_demonstrations(model, config, demos, limits=([-0.5, 0.0], [0.5, 1.0]))
     now = rng.normal(size=(200, 2)).astype(np.float32)
     now = now[np.abs(now[:, 0]) > 0.3]
@@ -400,9 +400,9 @@ def test_a_shared_trunk_learns_drift_and_diffusion():
     for k in range(399):
         x[:, k + 1] = x[:, k] - 0.05 * x[:, k] + 0.5 * np.sqrt(0.05) * rng.normal(size=50)
     data = Trajectories.from_arrays(list(x[..., None]), dt=0.05)
-    config = NeuralSDEConfig(net=MLPConfig(width=32, depth=2), shared=True, noise=0.05)
+    config = NeuralSDEConfig(net=MLPConfig(width=32, depth=1), shared=True, noise=0.05)
     model = build(config, data.transitions(), seed=0)
-    fit(model, data, steps=600, batch_size=1024, lr=3e-3, ema=0.99, progress=False)
+    fit(model, data, steps=400, batch_size=512, lr=3e-3, ema=0.99, progress=False)
     at = np.linspace(-0.7, 0.7, 15)[:, None]
     drift, diffusion = model.fields(at)
     slope = np.polyfit(at[:, 0], drift[:, 0].numpy(), 1)[0]

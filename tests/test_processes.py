@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-import sharded_steps
 from distributed_fit import problem
 from safetensors.torch import load_file
 
@@ -196,6 +195,8 @@ def test_what_several_processes_cannot_do_is_refused(monkeypatch):
 @pytest.mark.slow
 def test_weights_in_pieces_take_the_same_steps(tmp_path):
     """Torch's `fully_shard` on two gloo processes; `fit` does not offer it, and docs/guides/scale.md says so."""
+    import sharded_steps  # whose import takes seconds
+
     script = Path(__file__).parent / "support" / "sharded_steps.py"
     launcher = [
         "-m",

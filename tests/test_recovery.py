@@ -18,7 +18,9 @@ FINE = nsde.Sampler(substeps=3)
 def train(problem, tau, num_paths, num_times):
     paths = problem.paths(np.random.default_rng(1), num_paths, num_times)
     data = nsde.Trajectories.from_arrays(paths, dt=problem.dt)
-    model = nsde.NeuralSDE.for_data(data, tau=tau, noise=0.05, net=MLPConfig(width=48, depth=2))
+    linear = isinstance(problem, OrnsteinUhlenbeck | GeometricBrownianMotion)  # which a small net learns as well
+    net = MLPConfig(width=32, depth=1) if linear else MLPConfig(width=48, depth=2)
+    model = nsde.NeuralSDE.for_data(data, tau=tau, noise=0.05, net=net)
     # The score is a small signal under unit noise: what needs it trains a little longer.
     steps = 500 if tau == "start" else 900
     if isinstance(problem, OrnsteinUhlenbeck):  # a linear drift and a constant diffusion need fewer

@@ -1,6 +1,7 @@
 """The rules of the project, as tests."""
 
 import ast
+import functools
 import re
 import shlex
 from pathlib import Path
@@ -15,21 +16,34 @@ from neuralsde.experiments.recipes.registry import RECIPES
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "neuralsde"
 FILES = sorted(SOURCE.rglob("*.py"))
-each_file = pytest.mark.parametrize("file", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+
+
+@functools.cache
+def syntax(file):
+    return ast.parse(file.read_text())
+
+
+def offenders(rule):
+    """Where files break a rule, which gives for a file what is wrong in it."""
+    return [f"{file.relative_to(SOURCE)}: {wrong}" for file in FILES for wrong in rule(file)]
 
 
 def test_there_are_files_to_check():
     assert len(FILES) > 15
+    assert offenders(lambda file: ["first"] if file == FILES[0] else []) == ["__init__.py: first"]
 
 
-@each_file
-def test_a_module_is_an_idea_with_a_docstring(file):
-    assert file.stem not in {"utils", "util", "common", "helpers", "helper", "misc", "base"}
-    source = file.read_text()
-    if file.name == "__init__.py" and file.parent not in (SOURCE, SOURCE / "cli"):
-        assert not source.strip()  # sub-packages import nothing: help stays instant
-    else:
-        assert ast.get_docstring(ast.parse(source))
+def test_a_module_is_an_idea_with_a_docstring():
+    def rule(file):
+        if file.stem in {"utils", "util", "common", "helpers", "helper", "misc", "base"}:
+            yield "is named after no idea"
+        if file.name == "__init__.py" and file.parent not in (SOURCE, SOURCE / "cli"):
+            if file.read_text().strip():  # sub-packages import nothing: help stays instant
+                yield "is not empty"
+        elif not ast.get_docstring(syntax(file)):
+            yield "has no docstring"
+
+    assert not offenders(rule)
 
 
 ROOMS = {
@@ -49,19 +63,21 @@ def test_there_are_few_rooms():
     assert len(rooms) <= 22
 
 
-@each_file
-def test_nothing_is_probed_for(file):
+def test_nothing_is_probed_for():
     """What a class can do is said by its type: no `hasattr` on models, configs or tasks (arrays of other libraries apart)."""
-    if file.relative_to(SOURCE).parts[0] == "data" or file.name == "physics.py":
-        return
-    calls = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.Call)]
-    assert not [n for n in calls if isinstance(n.func, ast.Name) and n.func.id == "hasattr"]
+
+    def rule(file):
+        if file.relative_to(SOURCE).parts[0] == "data" or file.name == "physics.py":
+            return []
+        calls = [n for n in ast.walk(syntax(file)) if isinstance(n, ast.Call)]
+        return [n.lineno for n in calls if isinstance(n.func, ast.Name) and n.func.id == "hasattr"]
+
+    assert not offenders(rule)
 
 
-@each_file
-def test_the_seam_names_no_subclass(file):
-    if file.parent.name == "models":
-        assert not re.search(r"NeuralSDE\b(?! whose)|isinstance\(self, |isinstance\(model, ", file.read_text())
+def test_the_seam_names_no_subclass():
+    named = r"NeuralSDE\b(?! whose)|isinstance\(self, |isinstance\(model, "
+    assert not offenders(lambda file: re.findall(named, file.read_text()) if file.parent.name == "models" else [])
 
 
 PARTICIPLES = set(
@@ -69,35 +85,40 @@ PARTICIPLES = set(
 )
 
 
-@each_file
-def test_functions_are_not_named_by_a_bare_participle(file):
-    tree = ast.parse(file.read_text())
-    names = {n.name.strip("_") for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-    assert not names & PARTICIPLES
+def test_functions_are_not_named_by_a_bare_participle():
+    def rule(file):
+        names = {n.name.strip("_") for n in ast.walk(syntax(file)) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        return names & PARTICIPLES
+
+    assert not offenders(rule)
 
 
-@each_file
-def test_nothing_draws_from_a_global_generator(file):
+def test_nothing_draws_from_a_global_generator():
     """Every draw names its generator; the global one is seeded only inside `fork_rng`."""
     draws = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like"}
-    for node in ast.walk(ast.parse(file.read_text())):
-        if not isinstance(node, ast.Call):
-            continue
-        name = ast.unparse(node.func)
-        if name.removeprefix("torch.") in draws and name.startswith("torch."):
-            assert any(k.arg == "generator" for k in node.keywords), f"{file}:{node.lineno}"
-        assert not re.match(r"(np|numpy)\.random\.(?!default_rng|Generator)|random\.\w+$", name), (
-            f"{file}:{node.lineno}"
-        )
-        if name.endswith("manual_seed") and "Generator()" not in name:
-            assert "fork_rng" in file.read_text(), f"{file}:{node.lineno}"
+
+    def rule(file):
+        for node in ast.walk(syntax(file)):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            drawn = name.startswith("torch.") and name.removeprefix("torch.") in draws
+            if drawn and not any(k.arg == "generator" for k in node.keywords):
+                yield node.lineno
+            if re.match(r"(np|numpy)\.random\.(?!default_rng|Generator)|random\.\w+$", name):
+                yield node.lineno
+            if name.endswith("manual_seed") and "Generator()" not in name and "fork_rng" not in file.read_text():
+                yield node.lineno
+
+    assert not offenders(rule)
 
 
-@each_file
-def test_no_function_is_left_untyped(file):
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.FunctionDef):
-            assert node.returns is not None, f"{file}:{node.lineno} {node.name}"
+def test_no_function_is_left_untyped():
+    def rule(file):
+        functions = [n for n in ast.walk(syntax(file)) if isinstance(n, ast.FunctionDef)]
+        return [f"{n.lineno} {n.name}" for n in functions if n.returns is None]
+
+    assert not offenders(rule)
 
 
 def test_public_names_are_importable_and_listed():

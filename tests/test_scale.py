@@ -235,7 +235,7 @@ def test_the_spread_of_large_series_is_learned_in_whitened_coordinates():
     states = cointegrated()
     data = Trajectories.from_arrays(states, dt=0.05)
     model = NeuralSDE.for_data(data, net=NET, normalise="whiten", denoiser=None, law=Deterministic())
-    fit(model, data, steps=400, batch_size=512, lr=5e-3, progress=False)
+    fit(model, data, steps=250, batch_size=512, lr=5e-3, progress=False)
     at = states[:, ::25].reshape(-1, 2)
     drift = model.fields(at)[0].numpy()
     slope = np.polyfit(at[:, 0] - at[:, 1], drift[:, 0] - drift[:, 1], 1)[0]

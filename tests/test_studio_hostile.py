@@ -20,6 +20,7 @@ pytest.importorskip("starlette")
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import connect
 
+from neuralsde.studio.jobs import Jobs
 from neuralsde.studio.limits import Limits
 from neuralsde.studio.server import Studio
 from neuralsde.studio.tabs import TABS, tab_class
@@ -137,8 +138,10 @@ RAW = [
 ]
 
 
-@pytest.fixture(scope="module")
-def studio():
+@pytest.fixture
+def studio(monkeypatch):
+    """A studio that keeps no worker ready: a worker begins when it is asked for."""
+    monkeypatch.setattr(Jobs, "prepare", lambda self: None)
     with Studio(port=0, limits=LIMITS) as studio:
         yield studio
 

@@ -71,7 +71,7 @@ def test_with_the_true_velocity_the_law_is_reached_as_passes_grow():
 def test_a_gaussian_stays_as_it_is():
     """Its velocity is 0, whatever the generation time: so the loss of a net of 0 is that of the best one, 1."""
     model, data = made(walks(normal))
-    nsde.fit(model, data, steps=300, lr=5e-3, **QUIET)
+    nsde.fit(model, data, steps=150, lr=5e-3, **QUIET)
     gap = model._gap(data.transitions().spread(4_000), model._fields())
     for passes in (0, 1, 4, 16):
         mean, variance = model.law.moments(model._fields(), gap, passes)
@@ -84,7 +84,7 @@ def test_a_coin_is_learned():
         x.append(0.5 * x[-1] + step)
     data = nsde.Trajectories.from_arrays(np.stack(x, 1)[..., None], dt=1.0)
     model, _ = made(data, net=nsde.MLPConfig(width=32, depth=1))
-    nsde.fit(model, data, steps=500, lr=1e-2, batch_size=256, **QUIET)
+    nsde.fit(model, data, steps=300, lr=1e-2, batch_size=256, **QUIET)
     shares = {}
     for passes in (0, 16):
         sampler = nsde.Sampler(passes=passes)

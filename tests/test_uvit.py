@@ -120,7 +120,7 @@ def test_models_of_video_learn_motion(config, tmp_path):
     frames = waves()
     data = Trajectories.from_arrays(list(frames))
     model = build(config, data.transitions(history=2), seed=0)
-    fit(model, data, steps=120, batch_size=64, lr=3e-3, ema=0.95, progress=False)
+    fit(model, data, steps=70, batch_size=32, lr=3e-3, ema=0.95, progress=False)
     history = torch.from_numpy(frames[:, :2])
     drawn = model.sample(history, [0.0, 1.0], num_paths=4, rng=rng())[:, :, 1].mean(1)
     error = float((drawn - torch.from_numpy(frames[:, 2])).square().mean())

@@ -23,7 +23,7 @@ from neuralsde.training.config import TrainConfig
 from neuralsde.video.predict import ClipBatch, as_values, cubic, encode_clips, predict, straight
 
 CLIPS = ClipsConfig(length=6, collisions=CollisionsConfig(size=16, num_train=24, num_validation=8, num_test=8))
-SHORT = TrainConfig(steps=60, batch_size=16, lr=3e-3, ema=0.9)
+SHORT = TrainConfig(steps=8, batch_size=16, lr=3e-3, ema=0.9)
 UVIT = UViTConfig(width=32)
 
 
@@ -34,7 +34,7 @@ def autoencoder(tmp_path_factory):
     task = FramesConfig(clips=CLIPS, num_frames=120, num_test=24)
     small = replace(recipe.model, net=ConvConfig(down=4, width=8))
     folder = tmp_path_factory.mktemp("autoencoder")
-    outcome = run(Experiment(name=recipe.name, task=task, model=small, train=replace(SHORT, steps=100)), folder)
+    outcome = run(Experiment(name=recipe.name, task=task, model=small, train=replace(SHORT, steps=60)), folder)
     return folder / "model", outcome
 
 

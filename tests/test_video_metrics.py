@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
 
 from neuralsde.metrics import video as video_module
 from neuralsde.metrics.frechet import frechet_distance, motion_features
@@ -39,6 +38,8 @@ def disturbed(rng, video, by):
 
 @pytest.mark.parametrize(("channels", "height", "width"), [(1, 24, 20), (3, 24, 20), (1, 6, 9)])
 def test_scores_of_frames_are_those_of_torchmetrics(rng, channels, height, width):
+    from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
+
     truth = clips(rng, channels=channels, height=height, width=width)
     video = disturbed(rng, truth, 0.1)
     # Their PSNR rounds a constant to single precision

@@ -1,12 +1,11 @@
-"""Fit a small problem in a process of its own, for tests that kill it, fill its disk or run it twice side by side.
+"""Fit a small problem in a process of its own, for tests that kill it or run it twice side by side.
 
 usage: python distributed_fit.py SETTINGS, a JSON object: `run_dir`, `output` (folder for the trained model), `resume`,
-`delay` (seconds per step), `file_limit` (largest file in bytes, from step `limit_from` on), and `train` settings.
+`delay` (seconds per step), and `train` settings.
 """
 
 import json
 import os
-import resource
 import sys
 import time
 
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 
 from neuralsde import NeuralSDE, Trajectories, fit
-from neuralsde.core.records import RunError
 from neuralsde.nets.config import MLPConfig
 
 
@@ -30,20 +28,8 @@ def main():
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     model, data = problem(settings.get("dropout", 0.0))
-    step = 0
-
-    def before_step(*_):
-        nonlocal step
-        time.sleep(settings.get("delay", 0.0))
-        if step == settings.get("limit_from"):
-            resource.setrlimit(resource.RLIMIT_FSIZE, (settings["file_limit"],) * 2)
-        step += 1
-
-    model.register_forward_pre_hook(before_step)
-    try:
-        fit(model, data, run_dir=settings.get("run_dir"), resume=settings.get("resume", False), **settings["train"])
-    except RunError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+    model.register_forward_pre_hook(lambda *_: time.sleep(settings.get("delay", 0.0)))
+    fit(model, data, run_dir=settings.get("run_dir"), resume=settings.get("resume", False), **settings["train"])
     if "output" in settings and os.environ.get("RANK", "0") == "0":
         model.save_pretrained(settings["output"])
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from beartype import beartype
 from jaxtyping import jaxtyped
+from torch import Tensor
 
 SHAPED = re.compile(r"\b(Float|Int|Bool|UInt8|Shaped)\[")
 INTS = frozenset([int])
@@ -38,7 +39,10 @@ def checked(function):
         made = function(*args, **kwargs)
         num = len(args)
         forms = [num, form(made) if returns else None]
-        forms += [form(args[k]) for k in first if k < num]
+        for k in first:
+            if k < num:
+                value = args[k]
+                forms += (value.dtype, value.shape) if type(value) is Tensor else (form(value),)
         if rest is not None:
             forms += map(form, args[rest:])
         if kwargs:
@@ -78,6 +82,8 @@ def checker(function, shaped, names):
 
 def form(value):
     """All that a check of shapes sees of a value."""
+    if type(value) is Tensor:  # most are, and its sizes are whole numbers
+        return value.dtype, value.shape
     if isinstance(value, (torch.Tensor, np.ndarray)):
         shape = tuple(value.shape)
         if not INTS.issuperset(map(type, shape)):  # exports have symbols

@@ -202,14 +202,15 @@ class _Loop:
         model.to(device).train()
         self.groups = model.parameter_groups()
         graph = can_capture(model, options, device, shares) and self.stream is None
-        optimiser = torch.optim.AdamW(
+        # Not prepared by accelerate, which looks for packages in every step and adds what fp16 alone needs
+        self.optimiser = torch.optim.AdamW(
             model.parameters(),
             lr=torch.tensor(config.lr, device=device) if graph else config.lr,  # type: ignore[arg-type]
             weight_decay=config.weight_decay,
             fused=device.type in ("cpu", "cuda"),
             capturable=graph,
         )
-        self.wrapped, self.optimiser = self.accelerator.prepare(model, optimiser)
+        self.wrapped = self.accelerator.prepare(model)
         self.average = Average(model, config.ema)
         self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints", options.keep)
         self.record = {

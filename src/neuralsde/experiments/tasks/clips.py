@@ -28,6 +28,7 @@ from neuralsde.video.predict import device
 
 CACHE = "NEURALSDE_CACHE"
 NUM_WORKERS = 2  # processes that simulate
+FEW = 100  # scenes that are simulated sooner than processes begin
 
 
 def cached(name: str, key: object, make: Callable[[], Tensor]) -> Tensor:
@@ -63,7 +64,7 @@ def _read(config: ClipsConfig, part: Split, num: int | None) -> UInt8[Tensor, "N
     look = replace(scenes, num_train=1, num_validation=1, num_test=1)
 
     def make() -> Tensor:
-        workers = min(NUM_WORKERS, total)
+        workers = NUM_WORKERS if total > FEW else 1
         return split_clips(scenes, part, num=total, device=device(), num_workers=workers).frames
 
     return cached("collisions", (VERSION, look, part, total), make)
