@@ -44,7 +44,7 @@ STD = 0.3  # of the measurement noise
 GAPS = (0.05, 0.3)  # of the double well
 MISSING = (0.3, 0.6)
 LENGTH, NUM_TRAIN, NUM_TEST = 100, 200, 10
-TRAINING = {"steps": 200, "batch_size": 128, "lr": 5e-3}
+TRAINING = {"steps": 400, "batch_size": 128, "lr": 5e-3}
 
 
 def linear_drift(state: Any) -> Any:
