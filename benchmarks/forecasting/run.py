@@ -147,8 +147,9 @@ def main() -> None:
             seeds = [seed for seed in args.seeds if seed not in have]
             if not seeds or (have and method == "statsforecast"):
                 continue
+            own = SETS[name](args.folder)
             try:
-                for found in made_by(method, name, SETS[name](args.folder), seeds, args.budget):
+                for found in made_by(method, name, own, seeds, args.budget):
                     rows.append({"commit": here["commit"], **found})
                     rows.sort(key=lambda r: order.index(r["set"]))
                     shown = {k: v for k, v in found.items() if k not in ("choice", "tried")}
