@@ -1,21 +1,26 @@
-"""Forecasts of public tables by `nsde.fit_series`, without settings, beside statsforecast and DeepAR.
+"""Forecasts of public tables by `nsde.fit_series`, without settings, beside statsforecast, DeepAR and NHITS.
 
     python benchmarks/forecasting/run.py --from FOLDER --output results/forecasting.json
 
 `sets.py` says where the files come from. Every method sees the same training part, and at each origin the past of the series
-(the last 1,500 steps for statsforecast, which is fitted anew at each origin; ours and DeepAR are trained once, before the
-first origin). CRPS by 19 quantiles, the same for all, in percent of the mean size of the series before the origin; coverage is
-that of the 80 % band. Rivals are fitted as their authors' defaults say, with the season told; AutoARIMA is left out where the
-season is longer than 12 steps: a fit takes minutes there.
+(the last 1,500 steps for statsforecast, which is fitted anew at each origin; the others are trained once, before the first
+origin). CRPS by 19 quantiles, the same for all, in percent of the mean size of the series before the origin; coverage is that
+of the 80 % band. statsforecast is fitted as its authors' defaults say, with the season told; AutoARIMA is left out where the
+season is longer than 12 steps: a fit takes minutes there. `neural.py` says how DeepAR and NHITS are tuned.
+
+Rows that the output holds already are kept where they are of the same commit, or of a method that is not asked for: a run may be
+stopped, or made in parts by `--methods`. A row names its commit. A rival that is not installed is said to be absent.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,31 +29,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import pandas as pd
+from scores import QUANTILES, known, row, values, windows
 from sets import SETS, Set
 
-QUANTILES = np.round(np.arange(0.05, 0.96, 0.05), 2)
+METHODS = {
+    "nsde": ("nsde.fit_series",),
+    "statsforecast": ("AutoETS", "AutoARIMA", "MSTL", "seasonal naive"),
+    "DeepAR": ("DeepAR",),
+    "NHITS": ("NHITS",),
+}
 LEVELS = sorted({round(abs(200 * q - 100)) for q in QUANTILES} - {0})
 CONTEXT = 1_500  # steps that statsforecast sees
 MOST_ARIMA = 12
-DEEPAR_STEPS = 300
-
-
-def crps(truth: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
-    """Twice the mean pinball loss; `quantiles` (Q, ...)."""
-    p = QUANTILES.reshape(-1, *[1] * truth.ndim)
-    off = truth - quantiles
-    return 2 * np.maximum(p * off, (p - 1) * off).mean(0)
-
-
-def windows(own: Set) -> list[tuple[str, int]]:
-    """Series and rows that are known, of each forecast."""
-    return [(k, len(g) - n) for k, g in own.series().items() for n in own.origins if len(g) - n >= 10]
-
-
-def truth_of(own: Set) -> np.ndarray:
-    """(B, horizon, d)"""
-    series = own.series()
-    return np.stack([series[k][own.columns].to_numpy(float)[n : n + own.horizon] for k, n in windows(own)])
 
 
 def by_nsde(own: Set, seed: int, budget: str) -> tuple[np.ndarray, dict[str, Any]]:
@@ -59,9 +51,8 @@ def by_nsde(own: Set, seed: int, budget: str) -> tuple[np.ndarray, dict[str, Any
 
     torch.set_num_threads(1)
     series = own.series()
-    known = pd.concat([g.iloc[: len(g) - own.origins[0]] for g in series.values()])
     reading = {"id": "unique_id", "time": "ds", "columns": own.columns}
-    model = nsde.fit_series(known, horizon=own.horizon, seed=seed, budget=budget, progress=False, **reading)
+    model = nsde.fit_series(known(own), horizon=own.horizon, seed=seed, budget=budget, progress=False, **reading)
     pasts = pd.concat([series[k].iloc[:n].assign(unique_id=f"{k} {n}") for k, n in windows(own)])
     made = model.forecast(own.horizon, table=pasts, num_paths=500, seed=seed).forecasts
     samples = made.samples.flatten(3).double().numpy()
@@ -86,7 +77,7 @@ def by_statsforecast(own: Set) -> dict[str, np.ndarray]:
     parts = []
     for b, (k, n) in enumerate(windows(own)):
         for j, column in enumerate(own.columns):
-            y = series[k][column].iloc[:n].interpolate(limit_direction="both").to_numpy(float)[-CONTEXT:]
+            y = values(series[k][column].iloc[:n])[-CONTEXT:]
             parts.append(pd.DataFrame({"unique_id": f"{b:05d} {j:03d}", "ds": np.arange(len(y)), "y": y}))
     made = StatsForecast(
         models=models, freq=1, n_jobs=1, fallback_model=SeasonalNaive(season_length=own.season)
@@ -104,73 +95,41 @@ def by_statsforecast(own: Set) -> dict[str, np.ndarray]:
     return found
 
 
-def by_deepar(own: Set, seed: int) -> np.ndarray:
-    """Quantiles of DeepAR (neuralforecast), trained once; columns are series of their own."""
-    from neuralforecast import NeuralForecast
-    from neuralforecast.losses.pytorch import DistributionLoss
-    from neuralforecast.models import DeepAR
+def made_by(method: str, name: str, own: Set, seeds: list[int], budget: str) -> Iterator[dict[str, Any]]:
+    """Rows of a method on a set."""
+    began = time.perf_counter()
+    if method == "statsforecast":
+        for each, quantiles in by_statsforecast(own).items():
+            yield row(name, each, 0, own, quantiles, seconds=time.perf_counter() - began)
+    elif method == "nsde":
+        for seed in seeds:
+            began = time.perf_counter()
+            quantiles, more = by_nsde(own, seed, budget)
+            yield row(name, "nsde.fit_series", seed, own, quantiles, seconds=time.perf_counter() - began, **more)
+    else:
+        from neural import by_neural
 
-    series = own.series()
-
-    def long(rows: list[tuple[str, str, int]]) -> pd.DataFrame:
-        parts = []
-        for name, k, n in rows:
-            for j, column in enumerate(own.columns):
-                y = series[k][column].iloc[:n].interpolate(limit_direction="both").to_numpy(float)[-CONTEXT:]
-                parts.append(pd.DataFrame({"unique_id": f"{name} {j:03d}", "ds": np.arange(len(y)), "y": y}))
-        return pd.concat(parts)
-
-    loss = DistributionLoss("StudentT", quantiles=list(QUANTILES))
-    size = min(2 * own.season if own.season > 1 else 24, 96)
-    more = {"enable_progress_bar": False, "logger": False, "enable_checkpointing": False, "accelerator": "cpu"}
-    model = DeepAR(
-        h=own.horizon,
-        input_size=max(size, 16),
-        loss=loss,
-        max_steps=DEEPAR_STEPS,
-        scaler_type="robust",
-        random_seed=seed,
-        **more,
-    )
-    trained = NeuralForecast(models=[model], freq=1)
-    trained.fit(df=long([(k, k, len(g) - own.origins[0]) for k, g in series.items()]))
-    made = trained.predict(df=long([(f"{b:05d}", k, n) for b, (k, n) in enumerate(windows(own))]))
-    made = made.sort_values(["unique_id", "ds"])
-    shape = (len(windows(own)), len(own.columns), own.horizon)
-    names = [c for c in made.columns if c.startswith("DeepAR-ql") or c.startswith("DeepAR_ql")]
-    assert len(names) == len(QUANTILES), list(made.columns)
-    return np.sort(np.stack([made[c].to_numpy(float).reshape(shape).swapaxes(1, 2) for c in names]), axis=0)
+        for seed, quantiles, more in by_neural(method, own, seeds):
+            yield row(name, method, seed, own, quantiles, **more)
 
 
-def row(name: str, method: str, seed: int, own: Set, quantiles: np.ndarray, **more: Any) -> dict[str, Any]:
-    """Scores of one method on one set."""
-    truth = truth_of(own)
-    seen = np.isfinite(truth)
-    series = own.series()
-    size = np.stack([np.nanmean(np.abs(series[k][own.columns].to_numpy(float)[:n]), axis=0) for k, n in windows(own)])[
-        :, None
-    ]
-    score = np.where(seen, crps(np.nan_to_num(truth), quantiles) / size, np.nan)
-    low, high = quantiles[QUANTILES == 0.1][0], quantiles[QUANTILES == 0.9][0]
-    inside = ((truth >= low) & (truth <= high))[seen]
-    each = np.nanmean(score.reshape(len(score), -1), axis=1)
-    return {
-        "set": name,
-        "method": method,
-        "seed": seed,
-        "crps": 100 * float(each.mean()),
-        "coverage": float(inside.mean()),
-        "num_windows": int(truth.shape[0] * truth.shape[2]),
-        "horizon": own.horizon,
-        **more,
-    }
+def rows_before(output: Path, budget: str, commit: str, methods: list[str]) -> list[dict[str, Any]]:
+    """Rows of an earlier run: of this commit, or of other methods."""
+    if not output.exists():
+        return []
+    before = json.loads(output.read_text())
+    if before["budget"] != budget:
+        return []
+    asked = [name for method in methods for name in METHODS[method]]
+    rows = [{"commit": before["commit"], **row} for row in before["rows"]]
+    return [r for r in rows if r["commit"] == commit or r["method"] not in asked]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--from", dest="folder", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(SETS))
-    parser.add_argument("--methods", nargs="*", default=["nsde", "statsforecast", "deepar"])
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--budget", default="1 min")
     parser.add_argument("--output", type=Path, required=True)
@@ -178,29 +137,27 @@ def main() -> None:
     warnings.simplefilter("ignore")
     from neuralsde.training.run_folder import provenance, write_results
 
-    rows: list[dict[str, Any]] = []
     said = " ".join("FOLDER" if a == str(args.folder) else f'"{a}"' if " " in a else a for a in sys.argv[1:])
-
-    def add(found: dict[str, Any]) -> None:
-        rows.append(found)
-        print({k: v for k, v in found.items() if k != "choice"}, flush=True)
-        record = {"command": f"python benchmarks/forecasting/run.py {said}", "budget": args.budget}
-        write_results(args.output, {**record, "rows": rows, **provenance()})
-
-    for name in args.only:
-        own = SETS[name](args.folder)
-        if "statsforecast" in args.methods:
-            began = time.perf_counter()
-            for method, quantiles in by_statsforecast(own).items():
-                add(row(name, method, 0, own, quantiles, seconds=time.perf_counter() - began))
-        for seed in args.seeds:
-            if "nsde" in args.methods:
-                began = time.perf_counter()
-                quantiles, more = by_nsde(own, seed, args.budget)
-                add(row(name, "nsde.fit_series", seed, own, quantiles, seconds=time.perf_counter() - began, **more))
-            if "deepar" in args.methods:
-                began = time.perf_counter()
-                add(row(name, "DeepAR", seed, own, by_deepar(own, seed), seconds=time.perf_counter() - began))
+    record = {"command": f"python benchmarks/forecasting/run.py {said}", "budget": args.budget}
+    here, order = provenance(), list(SETS)
+    rows = rows_before(args.output, args.budget, here["commit"], args.methods)
+    for method in args.methods:
+        for name in args.only:
+            have = {r["seed"] for r in rows if r["set"] == name and r["method"] in METHODS[method]}
+            seeds = [seed for seed in args.seeds if seed not in have]
+            if not seeds or (have and method == "statsforecast"):
+                continue
+            own = SETS[name](args.folder)
+            try:
+                for found in made_by(method, name, own, seeds, args.budget):
+                    rows.append({"commit": here["commit"], **found})
+                    rows.sort(key=lambda r: order.index(r["set"]))
+                    shown = {k: v for k, v in found.items() if k not in ("choice", "tried")}
+                    print(shown, flush=True)
+                    write_results(args.output, {**record, "rows": rows, **here})
+            except ImportError as absent:
+                print(f"{method} is absent: {absent}.", flush=True)
+                break
 
 
 if __name__ == "__main__":
