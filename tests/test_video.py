@@ -34,7 +34,7 @@ def autoencoder(tmp_path_factory):
     task = FramesConfig(clips=CLIPS, num_frames=120, num_test=24)
     small = replace(recipe.model, net=ConvConfig(down=4, width=8))
     folder = tmp_path_factory.mktemp("autoencoder")
-    outcome = run(Experiment(name=recipe.name, task=task, model=small, train=replace(SHORT, steps=60)), folder)
+    outcome = run(Experiment(name=recipe.name, task=task, model=small, train=replace(SHORT, steps=100)), folder)
     return folder / "model", outcome
 
 
