@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,18 @@ def test_a_pool_that_is_left_by_an_error_does_not_wait():
 
 
 # Terminals
+
+
+def said(*_) -> str:
+    return warnings.formatwarning("Paths are few.", UserWarning, "file.py", 7)
+
+
+def test_a_command_and_its_workers_warn_without_a_line_of_code():
+    from neuralsde.core.processes import plain_warnings, worker_pool
+
+    with plain_warnings(), worker_pool(1) as pool:
+        assert said() == pool.submit(said).result() == "Warning: Paths are few.\n"
+    assert said().startswith("file.py:7: UserWarning")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["list"], ["fit", "--help"], ["train", "branching", "--dry-run"]])

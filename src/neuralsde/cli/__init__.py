@@ -57,11 +57,11 @@ def _run(words: list[str]) -> None:
         print(f"neuralsde {__version__}")
         return
     from neuralsde.cli.commands import dispatch
-    from neuralsde.core.processes import terminable
+    from neuralsde.core.processes import plain_warnings, terminable
     from neuralsde.core.records import RunError
 
     try:
-        with terminable():
+        with plain_warnings(), terminable():
             dispatch(words)
     except BrokenPipeError:
         raise

@@ -11,6 +11,7 @@ import os
 import queue
 import signal
 import threading
+import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -69,12 +70,36 @@ def worker_pool(num_workers: int) -> Iterator[ProcessPoolExecutor]:
     """Worker processes for the calls of a block; where it is left by an error they end at once, in the middle of a call."""
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
-    with theirs, ours, ProcessPoolExecutor(num_workers, context, end_with, (theirs,)) as pool:
+    plain = warnings.formatwarning is warning_line
+    with theirs, ours, ProcessPoolExecutor(num_workers, context, _begin, (theirs, plain)) as pool:
         try:
             yield pool
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # then `ours` is closed
             raise
+
+
+def _begin(end: Connection, plain: bool) -> None:
+    """A worker: it ends with its parent, and warns as that does."""
+    end_with(end)
+    if plain:
+        warnings.formatwarning = warning_line
+
+
+def warning_line(message: Warning | str, *_: object, **__: object) -> str:
+    """A warning for a terminal: what is wrong, not the line of code that found it."""
+    return f"Warning: {message}\n"
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings as lines for a terminal, also those of workers."""
+    before = warnings.formatwarning
+    warnings.formatwarning = warning_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def end_with_parent() -> None:
