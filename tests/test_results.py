@@ -15,6 +15,7 @@ from neuralsde.experiments.config import Experiment
 from neuralsde.experiments.recipes import branching as recipes
 from neuralsde.experiments.recipes import known_sdes as known_recipes
 from neuralsde.experiments.recipes.registry import rows_of
+from neuralsde.training.run_folder import rows_before, write_results
 
 ROOT = Path(__file__).parent.parent
 
@@ -129,3 +130,12 @@ def test_rows_whose_recipe_has_changed_are_stale(tmp_path, values):
         other: "measured with other settings",
         "of the past": "has no recipe",
     }
+
+
+def test_a_benchmark_that_goes_on_keeps_rows_of_its_commit_and_of_other_methods(tmp_path):
+    file, rows = tmp_path / "rows.json", [{"method": "a"}, {"method": "b"}, {"method": "a", "commit": "new"}]
+    assert rows_before(file, "2 min", "new", ["a"]) == []
+    write_results(file, {"budget": "2 min", "commit": "old", "rows": rows})
+    assert rows_before(file, "2 min", "new", ["a"]) == [{"commit": "old", "method": "b"}, rows[2]]
+    assert len(rows_before(file, "2 min", "old", ["a", "b"])) == 2
+    assert rows_before(file, "1 min", "old", []) == []

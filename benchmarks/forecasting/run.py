@@ -15,7 +15,6 @@ stopped, or made in parts by `--methods`. A row names its commit. A rival that i
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -113,18 +112,6 @@ def made_by(method: str, name: str, own: Set, seeds: list[int], budget: str) -> 
             yield row(name, method, seed, own, quantiles, **more)
 
 
-def rows_before(output: Path, budget: str, commit: str, methods: list[str]) -> list[dict[str, Any]]:
-    """Rows of an earlier run: of this commit, or of other methods."""
-    if not output.exists():
-        return []
-    before = json.loads(output.read_text())
-    if before["budget"] != budget:
-        return []
-    asked = [name for method in methods for name in METHODS[method]]
-    rows = [{"commit": before["commit"], **row} for row in before["rows"]]
-    return [r for r in rows if r["commit"] == commit or r["method"] not in asked]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--from", dest="folder", type=Path, required=True)
@@ -135,12 +122,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    from neuralsde.training.run_folder import provenance, write_results
+    from neuralsde.training.run_folder import provenance, rows_before, write_results
 
     said = " ".join("FOLDER" if a == str(args.folder) else f'"{a}"' if " " in a else a for a in sys.argv[1:])
     record = {"command": f"python benchmarks/forecasting/run.py {said}", "budget": args.budget}
     here, order = provenance(), list(SETS)
-    rows = rows_before(args.output, args.budget, here["commit"], args.methods)
+    asked = [name for method in args.methods for name in METHODS[method]]
+    rows = rows_before(args.output, args.budget, here["commit"], asked)
     for method in args.methods:
         for name in args.only:
             have = {r["seed"] for r in rows if r["set"] == name and r["method"] in METHODS[method]}

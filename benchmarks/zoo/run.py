@@ -12,7 +12,6 @@ with 100 samples each. The best in hindsight is the best test score of the candi
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -41,7 +40,7 @@ from neuralsde.selection.scores import Segments
 from neuralsde.selection.search import further_samplers, in_words
 from neuralsde.selection.stack import fit_together, form_of
 from neuralsde.selection.trials import build_for, sampler_of
-from neuralsde.training.run_folder import provenance, write_results
+from neuralsde.training.run_folder import provenance, rows_before, write_results
 
 SAMPLES = 100
 MOST_IN_HINDSIGHT = 12  # candidates, each with every sampler
@@ -226,17 +225,6 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
     return row
 
 
-def rows_before(output: Path, budget: str, commit: str, methods: list[str]) -> list[dict[str, Any]]:
-    """Rows of an earlier run: of this commit, or of other methods."""
-    if not output.exists():
-        return []
-    before = json.loads(output.read_text())
-    if before["budget"] != budget:
-        return []
-    rows = [{"commit": before["commit"], **row} for row in before["rows"]]
-    return [r for r in rows if "failed" not in r and (r["commit"] == commit or r["method"] not in methods)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", default="2 min")
@@ -253,6 +241,7 @@ def main() -> None:
     jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
     command, here = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", provenance()
     rows = rows_before(args.output, args.budget, here["commit"], methods)
+    rows = [row for row in rows if "failed" not in row]
     known = {(row["set"], row["method"], row["seed"]) for row in rows}
     jobs = [job for job in jobs if job[:3] not in known]
     order = {name: k for k, name in enumerate(("nsde.fit", "best in hindsight", "default", *RIVALS))}

@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -119,6 +119,18 @@ def write_results(path: Path, values: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as new:
         new.write_text(json.dumps(_finite(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def rows_before(path: Path, budget: str, commit: str, methods: Iterable[str]) -> list[dict[str, Any]]:
+    """Rows that an earlier run left in a results file, if its budget was the same: those of this commit, or of other methods."""
+    if not path.exists():
+        return []
+    before = json.loads(path.read_text(encoding="utf-8"))
+    if before["budget"] != budget:
+        return []
+    again = set(methods)
+    rows = [{"commit": before["commit"], **row} for row in before["rows"]]
+    return [row for row in rows if row["commit"] == commit or row["method"] not in again]
 
 
 def losses(metrics: Path) -> list[str]:
