@@ -39,7 +39,7 @@ from neuralsde.selection.candidates import Candidate, combined, plan
 from neuralsde.selection.scores import Segments
 from neuralsde.selection.search import further_samplers, in_words
 from neuralsde.selection.stack import fit_together, form_of
-from neuralsde.selection.trials import build_for, sampler_of
+from neuralsde.selection.trials import build_for, sampler_of, small_products
 from neuralsde.training.run_folder import provenance, rows_before, write_results
 
 SAMPLES = 100
@@ -208,7 +208,8 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
             if method == "nsde.fit":
                 found = fitted(name, seed, budget)
             elif method == "best in hindsight":
-                found = hindsight(name, seed, 800)
+                with small_products:
+                    found = hindsight(name, seed, 800)
             else:
                 found = default(name, seed) if method == "default" else rival(name, seed, method)
         except Exception as error:
