@@ -8,20 +8,28 @@ import pytest
 import torch
 
 import neuralsde as nsde
+from neuralsde.baselines.config import DDIMConfig, DiffusionSteps, PFIConfig, RectifiedFlowConfig
 from neuralsde.core.memo import Memo, hold, holding
 from neuralsde.models import sequence
+from neuralsde.models.build import build
 from neuralsde.nets import fused
 from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import MLPConfig
 from neuralsde.nets.mlp import MLP
 from neuralsde.sde.laws import law
 from neuralsde.sde.stepping import euler_step
+from neuralsde.solvers.grid import grid_between
+from neuralsde.solvers.integrate import walk
+from neuralsde.solvers.noise import FRESH, Noise
+
+
+def walks():
+    x = np.random.default_rng(0).standard_normal((6, 30, 2)).cumsum(1)
+    return nsde.Trajectories.from_arrays(list(x))
 
 
 def small(**settings):
-    x = np.random.default_rng(0).standard_normal((6, 30, 2)).cumsum(1)
-    data = nsde.Trajectories.from_arrays(list(x))
-    return nsde.NeuralSDE.for_data(data, **{"net": MLPConfig(width=8, depth=1), **settings})
+    return nsde.NeuralSDE.for_data(walks(), **{"net": MLPConfig(width=8, depth=1), **settings})
 
 
 @pytest.mark.parametrize(
@@ -31,9 +39,9 @@ def small(**settings):
         ({"history": 3}, {"pull": 0.5}, True),
         ({"shared": True}, {}, True),
         ({"covariance": nsde.Full()}, {}, True),
-        ({"covariance": nsde.LowRank(rank=1)}, {}, False),  # it draws noise by the number of the step
-        ({"law": nsde.Mixture()}, {}, False),
-        ({"law": nsde.Moments()}, {}, False),
+        ({"covariance": nsde.LowRank(rank=1)}, {}, True),
+        ({"law": nsde.Mixture()}, {}, True),
+        ({"law": nsde.Moments()}, {}, False),  # a Cholesky factor waits for the device
         ({"tau": "uniform"}, {}, False),  # the balance takes derivatives
         ({"tau": "uniform"}, {"balance": 0.0}, True),
         ({}, {"solver": "heun"}, False),
@@ -48,20 +56,59 @@ def test_steps_are_repeated_where_they_are_alike(settings, sampler, alike):
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
 
 
+RIVALS = {
+    "Flow Matching": RectifiedFlowConfig(target="increment", net=MLPConfig(width=8, depth=1)),
+    "PFI": PFIConfig(net=MLPConfig(width=8, depth=1)),  # it draws noise by the number of the step
+    "DDIM": DDIMConfig(target="increment", net=MLPConfig(width=8, depth=1)),
+    "DDPM": DDIMConfig(net=MLPConfig(width=8, depth=1), sampler=DiffusionSteps(num_steps=100, variant="ddpm")),
+}
+
+
+def made(**settings):
+    if "rival" not in settings:
+        return small(**settings)
+    if settings["rival"].startswith("DD"):
+        pytest.importorskip("diffusers")
+    return build(RIVALS[settings["rival"]], walks().transitions())
+
+
 @gpu
-@pytest.mark.parametrize("history", [1, 3])
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"history": h, "shared": s} for h in (1, 3) for s in (False, True)),
+        {"covariance": nsde.LowRank(rank=1)},
+        {"law": nsde.Mixture()},
+        {"law": nsde.Mixture(), "history": 2},
+        *({"rival": name} for name in RIVALS),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("steps", [8, 60, 200])
-def test_replayed_paths_are_bitwise_those_of_single_steps(history, shared, steps, monkeypatch):
-    model = small(history=history, shared=shared).cuda()
-    times = np.arange(steps + 1.0)
+def test_replayed_paths_are_bitwise_those_of_single_steps(settings, steps, monkeypatch):
+    model = made(**settings).cuda()
+    history, times = model.config.history, np.arange(steps + 1.0)
     starts = [np.full((2, history, 2), value) for value in (0.0, 0.5, 1.0)]
+    assert model.repeats(model.sampler, None)
     found = [model.draw(x, times, num_paths=5, rng=k) for k, x in enumerate(starts)]
     monkeypatch.setattr(sequence, "ENOUGH", 10**9)
     monkeypatch.setattr(sequence, "SHORT", 0)
     for k, (x, one) in enumerate(zip(starts, found, strict=True)):
         other = model.draw(x, times, num_paths=5, rng=k)
         assert torch.equal(one.paths, other.paths) and one.nfe == other.nfe
+
+
+@pytest.mark.parametrize("history", [1, 3])
+def test_a_stretch_of_steps_draws_the_noise_of_its_numbers(history):
+    noise = Noise.draw(0, 4)
+    grid = grid_between(torch.arange(41.0)[None], 1.0, torch.device("cpu"))
+
+    def advance(step):
+        return 0.9 * step.state(step.x, step.time).mean(1) + noise.normal(step.index, (2,), stream=FRESH) + step.dw
+
+    one = walk(advance, torch.zeros(4, history, 2), grid, noise)
+    other = walk(advance, torch.zeros(4, history, 2), grid, noise, record_as=lambda several: several)
+    assert torch.equal(one, other) and one.std() > 1
 
 
 @gpu

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from neuralsde.baselines.config import NOISE_LEVELS, DDIMConfig, DiffusionSteps
 from neuralsde.baselines.next_state import Fresh, Net, NextStateModel
 from neuralsde.core.extras import need
+from neuralsde.core.memo import Memo
 from neuralsde.models.scale import Scale
 from neuralsde.solvers.noise import Noise
 
@@ -46,6 +47,7 @@ class DDIM(NextStateModel):
     def __init__(self, nets: Mapping[str, nn.Module], scale: Scale, config: DDIMConfig) -> None:
         super().__init__(nets, scale, config)
         self.levels = scheduler(config, config.sampler.num_steps, 1.0)  # a missing diffusers is told at once
+        self.farthest = Memo[float]()
 
     def generation_loss(self, y: Tensor, history: Tensor, condition: Tensor | None, noise: Noise) -> Tensor:
         z = noise.normal(1, tuple(y.shape[1:]))
@@ -60,7 +62,8 @@ class DDIM(NextStateModel):
         return (level.float() + 1) / NOISE_LEVELS
 
     def generate(self, z: Tensor, net: Net, fresh: Fresh, sampler: DiffusionSteps) -> Tensor:
-        steps, random = scheduler(self.config, sampler.num_steps, float(self.limit.max())), sampler.variant == "ddpm"
+        limit = self.farthest.get([self.limit], lambda: float(self.limit.max()))
+        steps, random = scheduler(self.config, sampler.num_steps, limit), sampler.variant == "ddpm"
         y = z
         for k, level in enumerate(steps.timesteps.tolist()):
             out = net(y, self._time(torch.full((1,), level, device=y.device)))

@@ -82,7 +82,7 @@ class IBC(ImitationModel):
         parts = zip(tokens.split(rows), actions.split(rows))
         return torch.cat([self.nets["net"](*part).float() for part in parts])
 
-    def _uniform(self, noise: Noise, step: int, num: int) -> Float[Tensor, "B N D"]:
+    def _uniform(self, noise: Noise, step: int | Tensor, num: int) -> Float[Tensor, "B N D"]:
         """Actions all over the box."""
         return torch.lerp(self.low, self.high, noise.uniform(step, (num, len(self.low))).to(self.low.dtype))
 

@@ -92,6 +92,9 @@ class NextStateModel(FixedStepModel):
         error = self.generation_loss(y, history, condition, noise)
         return {"loss": error.mean() if batch.mask is None else (error * batch.mask).sum() / batch.mask.sum()}
 
+    def repeats(self, sampler: Any, context: Tensor | None) -> bool:
+        return (context is None or context.ndim < 3) and not self.own_nets
+
     def advance(self, step: Step, condition: Condition, noise: Noise, sampler: Generation) -> Advance:
         history, given = step.state(step.x, step.time), condition(step.time)
         first, shape = step.index * sampler.num_steps, self.scale.shape

@@ -2,8 +2,8 @@
 
 Times are medians of interleaved repeats, with the fastest and the slowest. Speed is a ratio within a run; the load of the
 machine is recorded. A rival that is not installed is reported as absent. Nets are those of the defaults, the same for all, or of
-the recipes; they are not trained, since time does not depend on their weights. On a GPU generative models are also given with
-compiled layers.
+the recipes; they are not trained, since time does not depend on their weights. On a GPU steps of all models are recorded as a
+CUDA graph and replayed; plans and frames are also given with compiled layers, and step by step.
 """
 
 from __future__ import annotations
@@ -185,7 +185,8 @@ def plans(device: str, repeats: int) -> list[dict[str, Any]]:
     """From an observation of one robot to its next eight actions: the shipped policy, and policies of the recipes."""
     demos = random_demonstrations()
     recipes = pusht.comparison()
-    ways: dict[str, Way | None] = {OURS: _plan(SDEPolicy.from_pretrained(shipped(), device=device), demos)}
+    ways: dict[str, Way | None] = {}
+    ways |= _plans(OURS, SDEPolicy.from_pretrained(shipped(), device=device), demos)
     for label in PLANNERS:
         run = recipes[label]
         if _missing(*run.model.needs):
@@ -193,11 +194,7 @@ def plans(device: str, repeats: int) -> list[dict[str, Any]]:
             continue
         policy = untrained_policy(run, demos)
         policy.model.to(device)
-        ways[label] = _plan(policy, demos)
-        if device == "cuda":
-            best = copy.copy(policy)
-            best.model = compiled(policy.model)
-            ways[f"{label}, compiled"] = _plan(best, demos)
+        ways |= _plans(label, policy, demos)
     return race(Field({"robots": 1}, ways), repeats, _wait(device))
 
 
@@ -219,6 +216,16 @@ def untrained_policy(run: Experiment, demos: Demonstrations) -> SDEPolicy:
     return SDEPolicy.for_demonstrations(model, settings, demos, limits=limits, observation=kind)
 
 
+def _plans(label: str, policy: SDEPolicy, demos: Demonstrations) -> dict[str, Way]:
+    """The ways of one policy."""
+    ways = {}
+    for name, model in forms(label, policy.model).items():
+        own = copy.copy(policy)
+        own.model = model
+        ways[name] = _plan(own, demos)
+    return ways
+
+
 def _plan(policy: SDEPolicy, demos: Demonstrations) -> Way:
     seen = observe(demos.observations["state"], policy.observation)  # type: ignore[arg-type]
     turn = iter(range(10**9))
@@ -231,12 +238,15 @@ def _plan(policy: SDEPolicy, demos: Demonstrations) -> Way:
     return plan
 
 
-def compiled(model: Any) -> Any:
-    """A copy whose repeated layers are compiled."""
-    made = copy.deepcopy(model)
-    for layer in repeated_layers(made):
+def forms(label: str, model: Any) -> dict[str, Any]:
+    """A model as it is; on a GPU also a copy whose repeated layers are compiled, and one that launches each kernel by itself."""
+    if not model.scale.mean.is_cuda:
+        return {label: model}
+    compiled, single = copy.deepcopy(model), copy.deepcopy(model)
+    for layer in repeated_layers(compiled):
         layer.compile()
-    return made
+    single.repeats = lambda sampler, context: False
+    return {label: model, f"{label}, compiled": compiled, f"{label}, step by step": single}
 
 
 def films(device: str, repeats: int) -> list[dict[str, Any]]:
@@ -257,8 +267,7 @@ def films(device: str, repeats: int) -> list[dict[str, Any]]:
     for num, frames in ((1, 32), (64, 32)) if gpu else ((1, 4),):
         ways: dict[str, Way | None] = {}
         for name, model in models.items():
-            best = {f"{name}, compiled": compiled(model)} if gpu and "passes" in name else {}
-            for label, each in {name: model, **best}.items():
+            for label, each in forms(name, model).items():
                 ways[label] = _film(each.eval(), start, np.arange(frames + 1.0), num)
         rows += race(Field({"futures": num, "frames": frames}, ways), repeats, _wait(device))
     batch = 256 if gpu else 8

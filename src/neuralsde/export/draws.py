@@ -74,7 +74,7 @@ class Listener(Noise):
         self._note("uniform", step, shape, stream)
         return super().uniform(step, shape, stream=stream)
 
-    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
+    def signs(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         self._note("signs", step, shape, stream)
         return super().signs(step, shape, stream=stream)
 
@@ -122,5 +122,5 @@ class GivenNoise(Noise):
     def uniform(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         return self._at("uniform", step, shape, stream)
 
-    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
+    def signs(self, step: Any, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         return self._at("signs", step, shape, stream)

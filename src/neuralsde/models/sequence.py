@@ -381,7 +381,8 @@ class SequenceModel(nn.Module, ABC):
         record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None
         if alike and num >= ENOUGH:
             record_as = partial(Recorded, passes=passes)
-            if self.config.history == 1 and context is None and self.config.time_input is False:
+            alone = self.config.history == 1 and context is None and self.config.time_input is False
+            if alone and type(noise) is Noise:
                 record_as = partial(self._replay_stretch, given, noise, grid, sampler, passes)
         return at_outputs(self._walk(given, noise, grid, sampler, passes, check=check, record_as=record_as), grid)
 
@@ -397,11 +398,11 @@ class SequenceModel(nn.Module, ABC):
         """Steps that depend on the newest state alone, by a recording that outlives the roll-out."""
         key = self._kernels(given, None, sampler)
 
-        def call(counted: Counter[str], *own: Tensor) -> Tensor:
-            return several(*own, advance=self._advance_in(noise, given[1], None, grid, sampler, counted))
+        def call(counted: Counter[str], keys: Tensor, *own: Tensor) -> Tensor:
+            return several(*own, advance=self._advance_in(Noise(keys), given[1], None, grid, sampler, counted))
 
         def stretch(*own: Tensor) -> Tensor:
-            done = self.recordings.replay(key, call, own)
+            done = self.recordings.replay(key, call, (noise.keys, *own))
             if done is None:
                 return several(*own)
             passes.update(done.passes)

@@ -446,7 +446,7 @@ class Still(Noise):
     def uniform(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         return self.noise.uniform(step, shape, stream=stream)
 
-    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
+    def signs(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         return self.noise.signs(step, shape, stream=stream)
 
 

@@ -50,7 +50,7 @@ from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, Starts, observed_mean
 from neuralsde.nets.backbone import Backbone, Form, backbone_of
 from neuralsde.nets.target import read_target, target_form
-from neuralsde.sde.config import Full, LowRank, Moments, NeuralSDEConfig, Sampler
+from neuralsde.sde.config import Full, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.filter import MAX_SIZE, GaussianFilter, Posterior
 from neuralsde.sde.findings import findings
@@ -413,8 +413,7 @@ class NeuralSDE(SequenceModel):
         held = context is None or context.ndim < 3
         balance = self.balance if sampler.balance is None else sampler.balance
         sloped = sampler.solver in ("heun", "milstein") or balance > 0
-        plain = not isinstance(self.config.covariance, LowRank) and not self.own_nets
-        return held and plain and not sloped and self.law.repeats
+        return held and not self.own_nets and not sloped and self.law.repeats
 
     def fix_length(self, length: float) -> None:
         self.law.fix_length(length)

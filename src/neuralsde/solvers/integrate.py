@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from neuralsde.core.records import RunError
@@ -33,7 +33,7 @@ class Step:
     older: Older
     z: Float[Tensor, "P *S"]  # standard normal
     dw: Float[Tensor, "P *S"]  # of the Wiener process: √dt z
-    index: int
+    index: int | Int[Tensor, ""]  # a tensor where the step is recorded, and repeated as another
 
     def state(self, x: Float[Tensor, "P *S"], t: Float[Tensor, " P"]) -> Float[Tensor, "P H *S"]:
         """What the nets see when the newest slot is x, at times t."""
@@ -98,14 +98,16 @@ def walk(
     def several(x: Tensor, *given: Tensor, advance: Callable[[Step], Tensor] = advance) -> Tensor:
         """As many steps as are given, by kernels that do not depend on where the path is; the states after each of them."""
         states = []
-        for now, step, z, dw in zip(*(values.unbind(1) for values in given)):
-            x = advance(Step(x, now, step, older, z, dw, -1))
+        *values, number = given
+        for now, step, z, dw, index in zip(*(value.unbind(1) for value in values), number.unbind()):
+            x = advance(Step(x, now, step, older, z, dw, index))
             states.append(x)
             if num_slots > 1:  # the next step looks back at it
                 record.index_copy_(1, newest.add_(1)[None], x[:, None])
         return torch.stack(states, dim=1)
 
     stretch = None if record_as is None else record_as(several)
+    numbers = torch.arange(num_steps if stretch else 0, device=time.device)
     x = history[:, -1]
     block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
     m = first = checked = 0
@@ -120,7 +122,7 @@ def walk(
         k = m - first
         if stretch and m >= WARM_UP and k + STRETCH <= z.shape[1]:
             now, ahead = slice(m, m + STRETCH), slice(k, k + STRETCH)
-            states = stretch(x, time[:, now], dt[:, now], z[:, ahead], dw[:, ahead])
+            states = stretch(x, time[:, now], dt[:, now], z[:, ahead], dw[:, ahead], numbers[now])
             record[:, num_slots + m : num_slots + m + STRETCH] = states
             x, m = states[:, -1], m + STRETCH
         else:

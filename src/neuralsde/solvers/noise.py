@@ -109,7 +109,7 @@ class Noise:
     def __getitem__(self, rows: slice) -> Noise:
         return Noise(self.keys[rows])
 
-    def _bits(self, step: int | Int[Tensor, " M"], shape: tuple[int, ...], stream: int) -> Any:
+    def _bits(self, step: int | Int[Tensor, "*M"], shape: tuple[int, ...], stream: int) -> Any:
         """Random integers of shape (B, *shape) or (B, M, *shape): an array if they are few."""
         if not 0 <= stream < NUM_STREAMS:  # it would be a stream of another step
             raise ValueError(f"`stream` must be from 0 to {NUM_STREAMS - 1}. Got {stream=}.")
@@ -124,7 +124,7 @@ class Noise:
         return _mix(counter[..., None] + _GOLDEN * element).reshape(len(keys), *steps, *shape)
 
     def uniform(
-        self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = PATH
+        self, step: int | Int[Tensor, "*M"], shape: tuple[int, ...] = (), *, stream: int = PATH
     ) -> Float[Tensor, "B ..."]:
         """Uniform numbers in the open interval (0, 1), float64, of shape (B, *shape), or (B, M, *shape) for M steps."""
         bits = _shift(self._bits(step, shape, stream), 12)
@@ -132,7 +132,7 @@ class Noise:
         return torch.as_tensor((whole + 0.5) * 2.0**-52)  # exact: never rounds up to 1
 
     def normal(
-        self, step: int | Int[Tensor, " M"], shape: tuple[int, ...] = (), *, stream: int = PATH
+        self, step: int | Int[Tensor, "*M"], shape: tuple[int, ...] = (), *, stream: int = PATH
     ) -> Float[Tensor, "B ..."]:
         """Standard normal numbers (float32).
 
@@ -141,7 +141,9 @@ class Noise:
         """
         return torch.special.ndtri(self.uniform(step, shape, stream=stream)).float()
 
-    def signs(self, step: int, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Float[Tensor, "B ..."]:
+    def signs(
+        self, step: int | Int[Tensor, "*M"], shape: tuple[int, ...] = (), *, stream: int = PATH
+    ) -> Float[Tensor, "B ..."]:
         """Random signs, +1 or -1 (float32)."""
         return 1.0 - 2.0 * torch.as_tensor(_shift(self._bits(step, shape, stream), 63)).float()
 

@@ -49,6 +49,7 @@ COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
     "video-collisions": video.comparison,
     "video-fronts": video.fronts,
     "video-fronts-128": video.large_fronts,
+    "video-parts": video.parts,
     "video-scaling": video.scaling,
     "video-people": video.people_comparison,
     "video-fronts-people": video.people_fronts,

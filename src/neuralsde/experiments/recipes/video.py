@@ -152,6 +152,18 @@ def comparison() -> dict[str, Experiment]:
     return {k: _with_variants(run, usual[k]) for k, run in rows.items()}
 
 
+def parts() -> dict[str, Experiment]:
+    """What the denoiser and the noise on the inputs are worth: one change each."""
+    ours = neural_sde()
+    rows = {
+        "NSDE": ours,
+        "with denoiser": _changed(ours, denoiser=Denoiser()),
+        "with a light denoiser": _changed(ours, denoiser=Denoiser(weight=0.1)),
+        "without input noise": _changed(ours, noise=0.0),
+    }
+    return {label: _with_variants(run, (QUIET, LOUD)) for label, run in rows.items()}
+
+
 # Fronts: quality against passes, every method at the temperature that validation clips choose for it
 
 FRONT = (1, 2, 4, 8, 16)
@@ -224,7 +236,7 @@ def large_fronts() -> dict[str, Experiment]:
 
 # The scaling law
 
-WIDTHS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)  # 0.04 to 37 million parameters
+WIDTHS = (32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768)  # 0.04 to 115 million parameters
 
 
 def scaling() -> dict[str, Experiment]:
@@ -233,7 +245,7 @@ def scaling() -> dict[str, Experiment]:
     for width in WIDTHS:
         net, law = UViTConfig(width=width), Euler(flow_loss="log")
         run = _changed(neural_sde(), net=net, law=law, denoiser=Denoiser(), sampler=Sampler())
-        train = replace(TRAIN, steps=2_000, lr=learning_rate(width), ema=0.99, precision="tf32")
+        train = replace(TRAIN, steps=2_000, lr=learning_rate(width), ema=0.99)
         rows[f"width {width}"] = replace(run, task=replace(run.task, num_clips=128, num_paths=1), train=train)
     return rows
 

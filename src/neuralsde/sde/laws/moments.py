@@ -62,6 +62,10 @@ class MomentsStep(StepLaw):
     def same_kernels(self) -> bool:
         return isinstance(self.num_steps(torch.ones(1)), int)
 
+    @property
+    def repeats(self) -> bool:
+        return False  # a Cholesky factor waits for the device
+
     @torch.no_grad()
     def settle(self, gap: Gap, coefficients: Any) -> None:
         """As many steps per class of gaps as step doubling asks for; a class without data takes twice those of the one below."""

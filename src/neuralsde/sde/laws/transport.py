@@ -84,10 +84,6 @@ class TransportStep(EulerStep):
         if sampler.passes and sampler.diffusion:
             check_that_length("The law `Transport`", sampler, gaps, max_step, unit)
 
-    @property
-    def repeats(self) -> bool:
-        return True
-
     def advance(self, fields: Fields, step: Step, condition: Condition, noise: Noise, sampler: Sampler) -> Tensor:
         if not (sampler.passes and sampler.diffusion):
             return super().advance(fields, step, condition, noise, sampler)
