@@ -24,7 +24,15 @@ from neuralsde.metrics.power_law import fit_power_law
 from neuralsde.plots import paths as plots
 
 ROOT = Path(__file__).parent.parent
-VIDEO = ("video-collisions", "video-fronts", "video-fronts-128", "video-fronts-people", "video-scaling", "video-people")
+VIDEO = (
+    "video-collisions",
+    "video-fronts",
+    "video-fronts-128",
+    "video-fronts-people",
+    "video-parts",
+    "video-scaling",
+    "video-people",
+)
 
 
 def scores(shift, prefix=""):

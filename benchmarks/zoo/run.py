@@ -127,7 +127,9 @@ def motion(model: Any, own: Set) -> dict[str, float]:
     size = float(np.ptp(np.concatenate(own.train), axis=0).max())
     start = np.stack([p[0] for p in test])
     times = own.dt * np.arange(len(test[0]))
-    drawn_paths = model.sample(start[:, None].repeat(model.config.history, 1), times, num_paths=SAMPLES, rng=0).cpu().numpy()
+    drawn_paths = (
+        model.sample(start[:, None].repeat(model.config.history, 1), times, num_paths=SAMPLES, rng=0).cpu().numpy()
+    )
     truth = np.stack(test)[:, None]
     error = np.linalg.norm(drawn_paths - truth, axis=-1).mean() / size
     goals = np.stack([p[-1] for p in own.train])

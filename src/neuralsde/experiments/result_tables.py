@@ -271,11 +271,17 @@ def _is_video_ablation(label: str) -> bool:
 
 def ablations(values: Mapping[str, Any]) -> str:
     """What each part of the method is worth, with the learned noise and without."""
-    rows = []
-    for label in recipes.comparison():
-        row = values["summary"].get(label) or {}
-        if label == "NSDE" or _is_video_ablation(label):
-            rows.append([label, *_frame_figures(row), *_frame_figures(row, "g off: ")])
+    return _with_and_without_noise(values, [k for k in recipes.comparison() if k == "NSDE" or _is_video_ablation(k)])
+
+
+def parts(values: Mapping[str, Any]) -> str:
+    """What the denoiser and the noise on the inputs are worth."""
+    return _with_and_without_noise(values, recipes.parts())
+
+
+def _with_and_without_noise(values: Mapping[str, Any], labels: Iterable[str]) -> str:
+    found = {label: values["summary"].get(label) or {} for label in labels}
+    rows = [[label, *_frame_figures(row), *_frame_figures(row, "g off: ")] for label, row in found.items()]
     return _table(f"method | {HEAD} | g off: PSNR | SSIM | distance", rows)
 
 
@@ -425,9 +431,10 @@ def scaling(values: Mapping[str, Any]) -> str:
             rows.append([label, "–", ABSENT, "–"])
             continue
         points.append((row["parameters"], row["reduced_loss"]["mean"]))
+        seeds = f"{row['num_seeds']}"
         size = f"{row['parameters'] / 1e6:.2f} M"
-        rows.append([label, size, _value(row, "reduced_loss", 4), f"{row['train_seconds']['mean']:,.0f}"])
-    table = _table("net | parameters | reduced loss | training, s", rows)
+        rows.append([label, size, seeds, _value(row, "reduced_loss", 4)])
+    table = _table("net | parameters | trainings | reduced loss", rows)
     if len({size for size, _ in points}) < 3:
         return table
     law = fit_power_law(*zip(*points))
@@ -465,6 +472,7 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "video-fronts": fronts,
     "video-fronts-128": fronts,
     "video-fronts-people": fronts,
+    "video-parts": parts,
     "video-scaling": scaling,
     "video-people": people,
 }

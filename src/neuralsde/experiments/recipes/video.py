@@ -118,9 +118,6 @@ def comparison() -> dict[str, Experiment]:
         "Flow Matching, noise to next frame": _changed(rival["Flow Matching"], target="next"),
         "regression": regression(),
         "NSDE, uniform τ": _changed(scored, tau="uniform", sampler=replace(brief, substeps=NUM_STEPS)),
-        "NSDE with denoiser": scored,
-        "NSDE with a light denoiser": _changed(scored, denoiser=Denoiser(weight=0.1)),
-        "NSDE without input noise": _changed(ours, noise=0.0),
         "NSDE, half of τ at the start": _changed(scored, tau=0.5, sampler=brief),
         "NSDE, log loss": _changed(ours, law=Euler(flow_loss="log")),
         "NSDE, likelihood loss": _changed(ours, law=LIKELIHOOD),
@@ -129,7 +126,6 @@ def comparison() -> dict[str, Experiment]:
     for name, width in {"9 million": 320, "33 million": 480}.items():
         train = replace(ours.train, lr=learning_rate(width))
         rows[f"NSDE, {name}"] = replace(_changed(ours, net=UViTConfig(width=width)), train=train)
-    pulls = tuple(VideoVariant(name=name, pull=pull) for name, pull in (("pull", 2.56), ("full pull", 5.12)))
     rivals = (*passes(1, 2, 5, 20), *between("latents", "cubic", "pixels"), LONG)
     variants: dict[str, tuple[VideoVariant, ...]] = {
         "NSDE": (
@@ -139,8 +135,6 @@ def comparison() -> dict[str, Experiment]:
             *between(*WAYS, **G_OFF),
             *CHOICE,
         ),
-        "NSDE with denoiser": (QUIET, LOUD, pulls[0]),
-        "NSDE with a light denoiser": (QUIET, LOUD, *pulls),
         "Flow Matching": (*rivals, *between("latents", "cubic", "pixels", **ONE_PASS)),
         "PFI": rivals,
         "Flow Matching, noise to next frame": passes(1, 20),
