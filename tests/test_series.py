@@ -11,7 +11,7 @@ from commands import call
 
 import neuralsde as nsde
 from neuralsde.forecast import series
-from neuralsde.forecast.backtest import Backtest, Origins
+from neuralsde.forecast.backtest import Backtest, Origins, usual_moves
 from neuralsde.forecast.decomposition import Decomposition
 from neuralsde.forecast.panel import Kind, Panel, draw, learn
 from neuralsde.metrics.forecast import interval_coverage
@@ -129,6 +129,23 @@ def test_of_many_rows_some_are_learned_from():
     assert len(many.some(500)) == 10 and many.some(10**6) is many
     one = Panel([np.arange(900)], [np.arange(900.0)[:, None]])
     assert one.some(100).steps[0][0] == 800 and len(one.some(100).values[0]) == 100
+
+
+@pytest.mark.parametrize(
+    ("seasons", "periods", "slots"),
+    [
+        ((), [52.18], 53),  # a year of weeks, though most series do not show it
+        ((), [7.0, 365.25], 16),
+        ((24.0, 168.0), [24.0, 168.0], 25),
+        ((), [144.0], 16),  # too long to be held
+    ],
+)
+def test_a_longer_history_holds_a_season(seasons, periods, slots):
+    panel = Panel([np.arange(400)] * 20, [np.ones((400, 1))] * 20)
+    moves = dict(usual_moves(panel, seasons, periods))
+    assert moves["longer history"](Kind(off=Decomposition(), history=8)).history == slots
+    few = Panel([np.arange(60)], [np.ones((60, 1))])
+    assert dict(usual_moves(few, seasons, periods))["longer history"](Kind(off=Decomposition(), history=8)) is None
 
 
 def test_a_constant_table_is_refused():

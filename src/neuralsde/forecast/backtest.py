@@ -33,6 +33,7 @@ TAKEN = 2.5  # how often a season must have been seen to be taken off
 JUDGED = 1 / 3  # share of the origins, the last, that take no part in the choice
 ERRORS, LEAST_GAIN = 1.0, 0.005  # standard errors, and share, by which a change must be better
 NOISES = (0.9, 1.1, 1.25, 1.5)
+MOST_SLOTS = 60  # a year of weeks
 
 
 @dataclass(frozen=True)
@@ -227,12 +228,15 @@ def first_kind(panel: Panel, seasons: tuple[float, ...], log: bool) -> Kind:
     return Kind(off=Decomposition(log=log, seasons=seasons, taken=taken), history=int(min(8, max(1, length // 6))))
 
 
-def usual_moves(panel: Panel, seasons: tuple[float, ...]) -> list[tuple[str, Callable[[Kind], Kind | None]]]:
-    """Changes in the order in which they are tried."""
+def usual_moves(
+    panel: Panel, seasons: tuple[float, ...], periods: Sequence[float] = ()
+) -> list[tuple[str, Callable[[Kind], Kind | None]]]:
+    """Changes in the order in which they are tried. A longer history holds the shortest season; if none was found, the shortest
+    of the calendar's periods: some of the series may have it."""
     length = float(np.median([len(s) for s in panel.steps]))
     positive = all(bool((v[np.isfinite(v)] > 0).all()) for v in panel.values)
-    period = min(seasons, default=0.0)
-    longer = int(min(max(period + 1, 16), length // 6, 48))
+    period = min(seasons or [p for p in periods if p < MOST_SLOTS], default=0.0)
+    longer = int(min(max(period + 1, 16), length // 6, MOST_SLOTS))
     num = sum(len(s) for s in panel.steps)
     enough = num >= PER_SLOT * longer
 
