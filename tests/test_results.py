@@ -132,10 +132,11 @@ def test_rows_whose_recipe_has_changed_are_stale(tmp_path, values):
     }
 
 
-def test_a_benchmark_that_goes_on_keeps_rows_of_its_commit_and_of_other_methods(tmp_path):
-    file, rows = tmp_path / "rows.json", [{"method": "a"}, {"method": "b"}, {"method": "a", "commit": "new"}]
-    assert rows_before(file, "2 min", "new", ["a"]) == []
-    write_results(file, {"budget": "2 min", "commit": "old", "rows": rows})
-    assert rows_before(file, "2 min", "new", ["a"]) == [{"commit": "old", "method": "b"}, rows[2]]
-    assert len(rows_before(file, "2 min", "old", ["a", "b"])) == 2
+def test_a_benchmark_that_goes_on_keeps_rows_of_its_commit_and_what_is_not_asked_for(tmp_path):
+    first, other = {"set": "s", "method": "a"}, [{"set": "s", "method": "b"}, {"set": "t", "method": "a"}]
+    file, own = tmp_path / "rows.json", {"set": "s", "method": "a", "commit": "new"}
+    assert rows_before(file, "2 min", "new", [("s", "a")]) == []
+    write_results(file, {"budget": "2 min", "commit": "old", "rows": [first, *other, own]})
+    assert rows_before(file, "2 min", "new", [("s", "a")]) == [*({"commit": "old", **row} for row in other), own]
+    assert len(rows_before(file, "2 min", "old", [("s", "a"), ("s", "b"), ("t", "a")])) == 3
     assert rows_before(file, "1 min", "old", []) == []

@@ -8,7 +8,7 @@ origin). CRPS by 19 quantiles, the same for all, in percent of the mean size of 
 of the 80 % band. statsforecast is fitted as its authors' defaults say, with the season told; AutoARIMA is left out where the
 season is longer than 12 steps: a fit takes minutes there. `neural.py` says how DeepAR and NHITS are tuned.
 
-Rows that the output holds already are kept where they are of the same commit, or of a method that is not asked for: a run may be
+Rows that the output holds already are kept where they are of the same commit, or of a set and method that are not asked for: a run may be
 stopped, or made in parts by `--methods`. A row names its commit. A rival that is not installed is said to be absent.
 """
 
@@ -127,7 +127,7 @@ def main() -> None:
     said = " ".join("FOLDER" if a == str(args.folder) else f'"{a}"' if " " in a else a for a in sys.argv[1:])
     record = {"command": f"python benchmarks/forecasting/run.py {said}", "budget": args.budget}
     here, order = provenance(), list(SETS)
-    asked = [name for method in args.methods for name in METHODS[method]]
+    asked = [(own, name) for own in args.only for method in args.methods for name in METHODS[method]]
     rows = rows_before(args.output, args.budget, here["commit"], asked)
     for method in args.methods:
         for name in args.only:

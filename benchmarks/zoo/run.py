@@ -3,8 +3,8 @@
     python benchmarks/zoo/run.py --budget "2 min" --num-workers 16 --output results/zoo.json
     python benchmarks/zoo/run.py --shapes --budget "10 min" --output results/zoo_shapes.json
 
-Rows that the output holds already are kept where they are of the same commit, or of a method that is not asked for: a run may be
-stopped, or made in parts by `--methods`. A row names its commit.
+Rows that the output holds already are kept where they are of the same commit, or of a set and method that are not asked for: a run
+may be stopped, or made in parts by `--methods` and `--only`. A row names its commit.
 Test paths are scored once. Every method forecasts from the same origins; the score is that of `neuralsde.selection.scores`,
 with 100 samples each. The best in hindsight is the best test score of the candidates, their changes and their samplers.
 """
@@ -238,12 +238,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    names = [f"shape {s}" for s in SHAPES] if args.shapes else list(SETS)
-    names = [n for n in names if not args.only or n in args.only]
+    every = [f"shape {s}" for s in SHAPES] if args.shapes else list(SETS)
+    names = [n for n in every if not args.only or n in args.only]
     methods = ["nsde.fit"] if args.shapes else args.methods
     jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
     command, here = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", provenance()
-    rows = rows_before(args.output, args.budget, here["commit"], methods)
+    rows = rows_before(args.output, args.budget, here["commit"], [(job[0], job[1]) for job in jobs])
     rows = [row for row in rows if "failed" not in row]
     known = {(row["set"], row["method"], row["seed"]) for row in rows}
     jobs = [job for job in jobs if job[:3] not in known]
@@ -251,7 +251,7 @@ def main() -> None:
     with worker_pool(args.num_workers) as pool:
         for done in as_completed([pool.submit(one, job) for job in jobs]):
             rows.append({**done.result(), "commit": here["commit"], "gpu": here["hardware"]["gpu"]})
-            rows.sort(key=lambda row: (row["seed"], names.index(row["set"]), order[row["method"]]))
+            rows.sort(key=lambda row: (row["seed"], every.index(row["set"]), order[row["method"]]))
             write_results(args.output, {"command": command, "budget": args.budget, "rows": rows, **here})
 
 

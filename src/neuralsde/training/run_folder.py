@@ -121,16 +121,17 @@ def write_results(path: Path, values: dict[str, Any]) -> None:
         new.write_text(json.dumps(_finite(values), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def rows_before(path: Path, budget: str, commit: str, methods: Iterable[str]) -> list[dict[str, Any]]:
-    """Rows that an earlier run left in a results file, if its budget was the same: those of this commit, or of other methods."""
+def rows_before(path: Path, budget: str, commit: str, again: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Rows that an earlier run left in a results file, if its budget was the same: those of this commit, and those of sets and
+    methods that are not asked for again."""
     if not path.exists():
         return []
     before = json.loads(path.read_text(encoding="utf-8"))
     if before["budget"] != budget:
         return []
-    again = set(methods)
+    asked = set(again)
     rows = [{"commit": before["commit"], **row} for row in before["rows"]]
-    return [row for row in rows if row["commit"] == commit or row["method"] not in again]
+    return [row for row in rows if row["commit"] == commit or (row["set"], row["method"]) not in asked]
 
 
 def losses(metrics: Path) -> list[str]:
