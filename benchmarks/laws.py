@@ -2,7 +2,8 @@
 modes, bounds, small spreads, long seasons.
 
     python benchmarks/laws.py --output results/laws.json              every case, seeds 0 to 2
-    python benchmarks/laws.py --only correlated --seeds 0             some of them, printed
+    python benchmarks/laws.py --only correlated --output results/laws.json    some of them; the file keeps the others
+    python benchmarks/laws.py --only correlated --seeds 0             printed
 
 Each case simulates an SDE exactly or in fine steps, trains a small net with settings that are written here, and compares
 the learned fields and draws with the truth. Errors of fields are RMS over states of the data, relative to the RMS of the
@@ -231,7 +232,7 @@ def tails_and_modes(seed: int, system: str, law: str) -> dict[str, float]:
         return laws_mixture.score(system, laws_mixture.train(system, laws_mixture.LAWS[law], seed=seed), seed=seed)
 
 
-def near_zero(seed: int, transform: str) -> dict[str, float]:
+def near_zero(seed: int, **how: Any) -> dict[str, float]:
     """dx = (1 - x) dt + √x dw: share of paths below 0 within 10 time units, and the distance of the law there."""
 
     def paths(num: int, length: int, seed: int) -> np.ndarray:
@@ -243,7 +244,7 @@ def near_zero(seed: int, transform: str) -> dict[str, float]:
 
     states = paths(400, 250, seed)
     times = np.broadcast_to(0.1 * np.arange(250), states.shape[:2])
-    model = trained((states, times), seed, transform=transform, **LIKELIHOOD)
+    model = trained((states, times), seed, **how, **LIKELIHOOD)
     drawn = model.sample(paths(20_000, 1, seed + 1)[:, 0], 0.1 * np.arange(101), rng=seed)[:, 0, :, 0].numpy()
     one, two = (np.sort(paths(20_000, 1, seed + k)[:, 0, 0]) for k in (2, 3))
     return {
@@ -296,6 +297,7 @@ CASES: dict[str, Callable[[int], dict[str, float]]] = {
         for law in laws_mixture.LAWS
     },
     "near zero, log": partial(near_zero, transform="log"),
+    "near zero, log, Mixture": partial(near_zero, transform="log", law=nsde.Mixture()),
     "near zero, none": partial(near_zero, transform="none"),
     "small spread, whiten": partial(small_spread, normalise="whiten"),
     "small spread, mean_std": partial(small_spread, normalise="mean_std"),
@@ -322,6 +324,14 @@ def summary(rows: list[dict[str, float]]) -> dict[str, list[float]]:
     return out
 
 
+def kept(file: Path) -> dict[str, Any]:
+    """The cases that an earlier run left; each names its commit."""
+    if not file.exists():
+        return {}
+    before = json.loads(file.read_text(encoding="utf-8"))
+    return {name: {"commit": before["commit"], **case} for name, case in before["cases"].items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, help="file of the results")
@@ -338,12 +348,15 @@ def main() -> None:
             print(json.dumps({"case": name, "seed": seed, **values}), flush=True)
     if args.output:
         config = {"net": [NET.width, NET.depth], "steps": STEPS, "batch_size": BATCH, "lr": RATE, "ema": AVERAGE}
-        rows = {
-            name: {"seeds": rows, "mean_and_error": summary([rows[s] for s in sorted(rows)])}
+        here = provenance()
+        made = {
+            name: {"seeds": rows, "mean_and_error": summary([rows[s] for s in sorted(rows)]), "commit": here["commit"]}
             for name, rows in found.items()
         }
+        cases = kept(args.output) | made
         command = "python benchmarks/laws.py --output results/laws.json"
-        write_results(args.output, {"command": command, "config": config, **provenance(), "cases": rows})
+        cases = {name: cases[name] for name in CASES if name in cases}
+        write_results(args.output, {"command": command, "config": config, **here, "cases": cases})
 
 
 if __name__ == "__main__":

@@ -593,6 +593,7 @@ LAW_ROWS = (
     ("event of 0.02, drawn", "event, Mixture", "probability", "0.018 to 0.022"),
     ("near zero with log: paths below 0", "near zero, log", "below_0", "0"),
     ("near zero with log: distance of the law", "near zero, log", "wasserstein", "0.007, the floor"),
+    ("near zero with log and Mixture: the same", "near zero, log, Mixture", "wasserstein", "0.007, the floor"),
     ("small spread, whitened: slope", "small spread, whiten", "slope", "−1.1 to −0.9"),
     ("double well, error over the true family's", "double well, gaps over a factor 100", "ratio", "≤ 1.2"),
     ("van der Pol, the same", "van der Pol, gaps over a factor 100", "ratio", "≤ 1.2"),

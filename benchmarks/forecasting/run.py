@@ -8,8 +8,8 @@ origin). CRPS by 19 quantiles, the same for all, in percent of the mean size of 
 of the 80 % band. statsforecast is fitted as its authors' defaults say, with the season told; AutoARIMA is left out where the
 season is longer than 12 steps: a fit takes minutes there. `neural.py` says how DeepAR and NHITS are tuned.
 
-Rows that the output holds already are kept where they are of the same commit, or of a set and method that are not asked for: a run may be
-stopped, or made in parts by `--methods`. A row names its commit. A rival that is not installed is said to be absent.
+Rows that the output holds already are kept where they are of the same commit, or of a set and method that are not asked for: a
+run may be stopped, or made in parts by `--methods` and `--only`. A row names its commit. A rival that is not installed is said to be absent.
 """
 
 from __future__ import annotations
