@@ -131,6 +131,12 @@ def test_of_many_rows_some_are_learned_from():
     assert one.some(100).steps[0][0] == 800 and len(one.some(100).values[0]) == 100
 
 
+def test_many_series_are_tried_at_their_very_end_and_few_over_their_last_third():
+    many, few = (Panel([np.arange(1_000)] * num, [np.ones((1_000, 1))] * num) for num in (60, 3))
+    assert set(Origins.of(many, 13).cut) == {1_000 - 3 * 13}
+    assert set(Origins.of(few, 13).cut) == {700}
+
+
 @pytest.mark.parametrize(
     ("seasons", "periods", "slots"),
     [

@@ -20,8 +20,8 @@ from neuralsde.metrics.forecast import crps
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.training.config import TrainConfig
 
-TESTED = 0.3  # share of a series, at its end, in which origins lie
-WINDOWS = 3  # horizons that this part has at least, where the series is long enough
+TESTED = 0.3  # share of a series, at its end, in which origins lie, where there are few series
+WINDOWS = 3  # horizons that this part has at least, where the series is long enough; of many series as many
 MOST_ORIGINS, MOST_WINDOWS = 120, 12  # in all, and of one series
 MOST_SERIES = 120  # on which kinds are tried
 MOST_LEARNED, MOST_ROWS = 1_000, 200_000  # series and rows from which trials learn
@@ -62,14 +62,15 @@ class Origins:
 
     @classmethod
     def of(cls, panel: Panel, horizon: int) -> Origins:
-        """Spread over the end of some of the series, evenly."""
+        """Spread over the end of some of the series, evenly. Many series are tried at their very end, where they go on."""
         chosen = set(spread(len(panel), MOST_SERIES))
         most = max(2, min(MOST_WINDOWS, MOST_ORIGINS // len(chosen)))
+        share = TESTED if most == MOST_WINDOWS else 0.0
         series, rows, judge, turn = [], [], [], []
         cut = [len(s) for s in panel.steps]
         for k, steps in enumerate(panel.steps):
             length = len(steps)
-            first = max(length - max(int(TESTED * length), WINDOWS * horizon), min(FEWEST, length // 2))
+            first = max(length - max(int(share * length), WINDOWS * horizon), min(FEWEST, length // 2))
             last = length - horizon
             if last < first:  # too short to be tried: it is learned from up to its last horizon
                 cut[k] = max(last, 0) if last >= FEWEST // 2 else 0
