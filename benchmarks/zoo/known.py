@@ -41,7 +41,7 @@ def one(job: tuple[str, int, str]) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         model = nsde.fit(task.data(seed), budget=budget, seed=seed, progress=False, cpu=True)
         seconds = time.perf_counter() - began
-        scores = task.score(model, seed) if model.config.history == 1 else None  # no fields of a state alone
+        scores = task.score(model, seed).values if model.config.history == 1 else None  # no fields of a state alone
     assert model.report is not None
     chosen = {name: model.report[name] for name in ("choice", "sampler", "steps")}
     row = {"set": system, "method": METHOD, "seed": seed, "seconds": seconds, **chosen, "scores": scores}
