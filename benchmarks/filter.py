@@ -45,6 +45,7 @@ GAPS = (0.05, 0.3)  # of the double well
 MISSING = (0.3, 0.6)
 LENGTH, NUM_TRAIN, NUM_TEST = 100, 200, 10
 TRAINING = {"steps": 400, "batch_size": 128, "lr": 5e-3}
+TEST = 3_000  # of test paths that were drawn after all settings were fixed
 
 
 def linear_drift(state: Any) -> Any:
@@ -80,7 +81,7 @@ def learn(data: Any, seed: int, **settings: Any) -> tuple[Any, float]:
 
 def ornstein_uhlenbeck(missing: float, seed: int | None) -> dict[str, Any]:
     """With true fields, or with learned ones by a seed."""
-    states, times = linear_paths(np.random.default_rng(1_000), NUM_TEST, LENGTH, missing=missing, noise=STD)
+    states, times = linear_paths(np.random.default_rng(TEST), NUM_TEST, LENGTH, missing=missing, noise=STD)
     row = {"system": "Ornstein-Uhlenbeck", "missing": missing, "noise": STD}
     if seed is None:
         data = nsde.Trajectories.from_arrays(states, times, missing=True)
@@ -97,7 +98,7 @@ def ornstein_uhlenbeck(missing: float, seed: int | None) -> dict[str, Any]:
 
 
 def tested_well() -> tuple[np.ndarray, np.ndarray]:
-    return well_paths(np.random.default_rng(1_000), NUM_TEST, LENGTH, noise=STD, gaps=GAPS)
+    return well_paths(np.random.default_rng(TEST), NUM_TEST, LENGTH, noise=STD, gaps=GAPS)
 
 
 def particles_in_well() -> np.ndarray:

@@ -629,6 +629,25 @@ def zoo() -> str:
     return _show([["set", *METHODS, "chosen"], *body])
 
 
+def zoo_hindsight() -> str:
+    """What was chosen beside the candidate that test paths would have chosen."""
+    known = {(row["set"], row["method"]): row for row in _results("zoo.json")["rows"]}
+    body = []
+    for (name, method), best in known.items():
+        if method == "best in hindsight":
+            own = known[name, "nsde.fit"]
+            share = f"{own['score'] / best['score']:.2f}"
+            scores = f"{own['score']:.3f}", f"{best['score']:.3f}"
+            body.append([name.replace("_", " "), *scores, share, own["choice"], best["choice"]])
+    return _show([["set", "nsde.fit", "best", "ratio", "chosen", "best of all, and how it is drawn"], *body])
+
+
+def zoo_within() -> str:
+    """On how many sets the choice is within 15 % of the best in hindsight."""
+    rows = [line.split("|") for line in zoo_hindsight().splitlines()[2:]]
+    return f"{sum(float(cells[4]) <= 1.15 for cells in rows)} of {len(rows)}"
+
+
 def ten_minutes() -> str:
     """Forks and second-order sets with ten minutes of a core."""
     body = []
@@ -980,6 +999,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "export": export,
     "laws": laws,
     "zoo": zoo,
+    "zoo-hindsight": zoo_hindsight,
     "shapes": shapes,
     "ten-minutes": ten_minutes,
     "walking": walking,
@@ -1082,6 +1102,7 @@ def bands() -> str:
 
 
 VALUES: dict[str, Callable[[], str]] = {
+    "hindsight": zoo_within,
     "bands": bands,
     "plan": lambda: f"{_mean_in('rivals', 'Push-T | ms per plan', 2)} ms",
     "success": lambda: _mean_in("rivals", "Push-T | strict success", 2),
