@@ -72,6 +72,13 @@ def made(**settings):
     return build(RIVALS[settings["rival"]], walks().transitions())
 
 
+def test_a_rival_that_takes_many_passes_in_a_step_says_so():
+    for name in ("Flow Matching", "PFI"):
+        model = made(rival=name)
+        assert model.repeats(model.sampler, None) and model.passes_in_step(model.sampler) == model.sampler.num_steps
+    assert small().passes_in_step(nsde.Sampler()) == 1
+
+
 @gpu
 @pytest.mark.parametrize(
     "settings",

@@ -95,6 +95,9 @@ class NextStateModel(FixedStepModel):
     def repeats(self, sampler: Any, context: Tensor | None) -> bool:
         return (context is None or context.ndim < 3) and not self.own_nets
 
+    def passes_in_step(self, sampler: Generation) -> int:
+        return sampler.num_steps
+
     def advance(self, step: Step, condition: Condition, noise: Noise, sampler: Generation) -> Advance:
         history, given = step.state(step.x, step.time), condition(step.time)
         first, shape = step.index * sampler.num_steps, self.scale.shape

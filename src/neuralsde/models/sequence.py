@@ -48,6 +48,7 @@ MAX_CHUNK_ELEMENTS = 2**25
 MAX_NUMBERS = 2**30
 """Numbers in the paths of one call (4 GiB in float32)."""
 SHORT = 256  # steps of a roll-out up to which all of it is recorded, if it comes again
+FEW_PASSES = 2_048  # and network passes of all its steps
 STATISTICS_FROM = 200_000  # transitions from which units and bounds are computed
 
 Condition = Callable[[Tensor], "Tensor | None"]
@@ -239,6 +240,10 @@ class SequenceModel(nn.Module, ABC):
         """Whether every step of a roll-out is the same kernels, whatever its number: a CUDA graph can then repeat it."""
         return False
 
+    def passes_in_step(self, sampler: Any) -> int:
+        """Network passes, one after the other, that a step takes; about."""
+        return 1
+
     def max_step(self, sampler: Any) -> float:
         """Longest step of the time grid, in reference steps."""
         return 1.0
@@ -366,7 +371,8 @@ class SequenceModel(nn.Module, ABC):
         num, context = len(grid.waits), given[2] if len(given) > 2 else None
         alike = given[0].is_cuda and not any(grid.waits) and self.repeats(sampler, context)
         known = len(grid.output) == 1 and grid.output.shape[1] <= MAX_KNOWN  # the grid is then the one of last time
-        small = num <= SHORT and given[0].numel() * num <= MAX_CHUNK_ELEMENTS
+        brief = num <= SHORT and num * self.passes_in_step(sampler) <= FEW_PASSES
+        small = brief and given[0].numel() * num <= MAX_CHUNK_ELEMENTS
         if alike and known and small and type(noise) is Noise:
 
             def whole(counted: Counter[str], keys: Tensor, *own: Tensor) -> Tensor:
