@@ -503,7 +503,7 @@ def pusht_scores() -> str:
 
 def pusht_costs() -> str:
     """All methods: costs."""
-    columns = ["method", "parameters", "passes per plan", "ms per plan, CPU core", "ms per plan, GPU"]
+    columns = ["method", "parameters", "passes per plan", "ms per plan, CPU core"]
     return _show(_pick(_tables("pusht")[0], columns, lambda label: label in _results("pusht_latency.json")["rows"]))
 
 
