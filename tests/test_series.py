@@ -133,7 +133,9 @@ def test_of_many_rows_some_are_learned_from():
 
 def test_many_series_are_tried_at_their_very_end_and_few_over_their_last_third():
     many, few = (Panel([np.arange(1_000)] * num, [np.ones((1_000, 1))] * num) for num in (60, 3))
-    assert set(Origins.of(many, 13).cut) == {1_000 - 3 * 13}
+    origins = Origins.of(many, 13)
+    assert set(origins.cut) == {1_000 - 3 * 13}
+    assert len(set(origins.turn[~origins.judge])) == 2 and len(origins.series) == 120
     assert set(Origins.of(few, 13).cut) == {700}
 
 

@@ -23,7 +23,8 @@ from neuralsde.training.config import TrainConfig
 TESTED = 0.3  # share of a series, at its end, in which origins lie, where there are few series
 WINDOWS = 3  # horizons that this part has at least, where the series is long enough; of many series as many
 MOST_ORIGINS, MOST_WINDOWS = 120, 12  # in all, and of one series
-MOST_SERIES = 120  # on which kinds are tried
+FEWEST_WINDOWS = 3  # of one series: two that choose, since one moment may mislead, and one that judges
+MOST_SERIES = MOST_ORIGINS // FEWEST_WINDOWS  # on which kinds are tried
 MOST_LEARNED, MOST_ROWS = 1_000, 200_000  # series and rows from which trials learn
 FEWEST = 16  # rows before the first origin
 NUM_PATHS = 100
@@ -64,7 +65,7 @@ class Origins:
     def of(cls, panel: Panel, horizon: int) -> Origins:
         """Spread over the end of some of the series, evenly. Many series are tried at their very end, where they go on."""
         chosen = set(spread(len(panel), MOST_SERIES))
-        most = max(2, min(MOST_WINDOWS, MOST_ORIGINS // len(chosen)))
+        most = max(FEWEST_WINDOWS, min(MOST_WINDOWS, MOST_ORIGINS // len(chosen)))
         share = TESTED if most == MOST_WINDOWS else 0.0
         series, rows, judge, turn = [], [], [], []
         cut = [len(s) for s in panel.steps]
