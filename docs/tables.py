@@ -660,6 +660,19 @@ def ten_minutes() -> str:
     return _show([["set", "score", "arrive", "shares of the branches", "80 % band holds"], *body])
 
 
+def zoo_known() -> str:
+    """Fields and likelihoods of known SDEs, by `nsde.fit` without settings and by their recipes."""
+    recipe, body = _results("known_sdes.json")["summary"], []
+    for row in _results("zoo_known.json")["rows"]:
+        own, beside, cells = row["scores"] or {}, recipe[f"{row['set']}, start"], list[str]()
+        for key, times in (("drift_error", 100), ("diffusion_error", 100), ("excess_nll", 1_000)):
+            cells.append(f"{times * own[key]:.1f}" if key in own else "–")
+            cells.append(f"{times * beside[key]['mean']:.1f}")
+        body.append([row["set"].replace("_", " "), *cells])
+    head = ["drift error, %", "its recipe", "error of g, %", "its recipe", "nats lost, 1/1000", "its recipe"]
+    return _show([["system", *head], *body])
+
+
 def shapes() -> str:
     """Error and arrival on drawn shapes, beside the nearest demonstration."""
     rows = [row for row in _results("zoo_shapes.json")["rows"] if "motion" in row]
@@ -1000,6 +1013,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "laws": laws,
     "zoo": zoo,
     "zoo-hindsight": zoo_hindsight,
+    "zoo-known": zoo_known,
     "shapes": shapes,
     "ten-minutes": ten_minutes,
     "walking": walking,
