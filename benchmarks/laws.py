@@ -325,11 +325,12 @@ def summary(rows: list[dict[str, float]]) -> dict[str, list[float]]:
 
 
 def kept(file: Path) -> dict[str, Any]:
-    """The cases that an earlier run left; each names its commit."""
+    """The cases that an earlier run left; each says where it was made."""
     if not file.exists():
         return {}
     before = json.loads(file.read_text(encoding="utf-8"))
-    return {name: {"commit": before["commit"], **case} for name, case in before["cases"].items()}
+    where = {key: before[key] for key in provenance()}
+    return {name: {**where, **case} for name, case in before["cases"].items()}
 
 
 def main() -> None:
@@ -350,12 +351,12 @@ def main() -> None:
         config = {"net": [NET.width, NET.depth], "steps": STEPS, "batch_size": BATCH, "lr": RATE, "ema": AVERAGE}
         here = provenance()
         made = {
-            name: {"seeds": rows, "mean_and_error": summary([rows[s] for s in sorted(rows)]), "commit": here["commit"]}
+            name: {"seeds": rows, "mean_and_error": summary([rows[s] for s in sorted(rows)]), **here}
             for name, rows in found.items()
         }
-        cases = kept(args.output) | made
+        every = kept(args.output) | made
+        cases = {name: every[name] for name in CASES if name in every}
         command = "python benchmarks/laws.py --output results/laws.json"
-        cases = {name: cases[name] for name in CASES if name in cases}
         write_results(args.output, {"command": command, "config": config, **here, "cases": cases})
 
 

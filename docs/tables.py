@@ -629,23 +629,25 @@ def zoo() -> str:
     return _show([["set", *METHODS, "chosen"], *body])
 
 
+def _beside_hindsight() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Of each set the row of `nsde.fit` and that of the best in hindsight."""
+    known = {(row["set"], row["method"]): row for row in _results("zoo.json")["rows"]}
+    return [(known[name, "nsde.fit"], row) for (name, method), row in known.items() if method == "best in hindsight"]
+
+
 def zoo_hindsight() -> str:
     """What was chosen beside the candidate that test paths would have chosen."""
-    known = {(row["set"], row["method"]): row for row in _results("zoo.json")["rows"]}
     body = []
-    for (name, method), best in known.items():
-        if method == "best in hindsight":
-            own = known[name, "nsde.fit"]
-            share = f"{own['score'] / best['score']:.2f}"
-            scores = f"{own['score']:.3f}", f"{best['score']:.3f}"
-            body.append([name.replace("_", " "), *scores, share, own["choice"], best["choice"]])
+    for own, best in _beside_hindsight():
+        scores = f"{own['score']:.3f}", f"{best['score']:.3f}", f"{own['score'] / best['score']:.2f}"
+        body.append([own["set"].replace("_", " "), *scores, own["choice"], best["choice"]])
     return _show([["set", "nsde.fit", "best", "ratio", "chosen", "best of all, and how it is drawn"], *body])
 
 
 def zoo_within() -> str:
     """On how many sets the choice is within 15 % of the best in hindsight."""
-    rows = [line.split("|") for line in zoo_hindsight().splitlines()[2:]]
-    return f"{sum(float(cells[4]) <= 1.15 for cells in rows)} of {len(rows)}"
+    near = [own["score"] <= 1.15 * best["score"] for own, best in _beside_hindsight()]
+    return f"{sum(near)} of {len(near)}"
 
 
 def ten_minutes() -> str:

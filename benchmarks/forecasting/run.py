@@ -9,8 +9,8 @@ of the 80 % band. statsforecast is fitted as its authors' defaults say, with the
 season is longer than 12 steps: a fit takes minutes there. `neural.py` says how DeepAR and NHITS are tuned.
 
 Rows that the output holds already are kept where they are of the same commit, or of a set and method that are not asked for: a
-run may be stopped, or made in parts by `--methods` and `--only`. A row names its commit. A
-rival that is not installed is said to be absent.
+run may be stopped, or made in parts by `--methods` and `--only`. A row names its commit. A rival that is not installed is said to
+be absent.
 """
 
 from __future__ import annotations

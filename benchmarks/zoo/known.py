@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 import warnings
@@ -57,8 +58,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    said = " ".join(f'"{a}"' if " " in a else a for a in sys.argv[1:])
-    command, here = f"python benchmarks/zoo/known.py {said}", provenance()
+    command, here = f"python benchmarks/zoo/known.py {shlex.join(sys.argv[1:])}", provenance()
     rows = rows_before(args.output, args.budget, here["commit"], [(name, METHOD) for name in args.only])
     known = {(row["set"], row["seed"]) for row in rows}
     jobs = [(name, args.seed, args.budget) for name in args.only if (name, args.seed) not in known]

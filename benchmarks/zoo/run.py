@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 import warnings
@@ -242,7 +243,7 @@ def main() -> None:
     names = [n for n in every if not args.only or n in args.only]
     methods = ["nsde.fit"] if args.shapes else args.methods
     jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
-    command, here = f"python benchmarks/zoo/run.py {' '.join(sys.argv[1:])}", provenance()
+    command, here = f"python benchmarks/zoo/run.py {shlex.join(sys.argv[1:])}", provenance()
     rows = rows_before(args.output, args.budget, here["commit"], [(job[0], job[1]) for job in jobs])
     rows = [row for row in rows if "failed" not in row]
     known = {(row["set"], row["method"], row["seed"]) for row in rows}

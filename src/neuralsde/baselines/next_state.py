@@ -92,8 +92,8 @@ class NextStateModel(FixedStepModel):
         error = self.generation_loss(y, history, condition, noise)
         return {"loss": error.mean() if batch.mask is None else (error * batch.mask).sum() / batch.mask.sum()}
 
-    def repeats(self, sampler: Any, context: Tensor | None) -> bool:
-        return (context is None or context.ndim < 3) and not self.own_nets
+    def same_steps(self, sampler: Any) -> bool:
+        return True
 
     def passes_in_step(self, sampler: Generation) -> int:
         return sampler.num_steps

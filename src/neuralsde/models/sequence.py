@@ -238,6 +238,11 @@ class SequenceModel(nn.Module, ABC):
 
     def repeats(self, sampler: Any, context: Tensor | None) -> bool:
         """Whether every step of a roll-out is the same kernels, whatever its number: a CUDA graph can then repeat it."""
+        held = context is None or context.ndim < 3
+        return held and not self.own_nets and self.same_steps(sampler)
+
+    def same_steps(self, sampler: Any) -> bool:
+        """The same of its own nets, with a context that is held."""
         return False
 
     def passes_in_step(self, sampler: Any) -> int:

@@ -409,11 +409,10 @@ class NeuralSDE(SequenceModel):
     def max_step(self, sampler: Sampler) -> float:
         return 1.0 / sampler.substeps
 
-    def repeats(self, sampler: Sampler, context: Tensor | None) -> bool:
-        held = context is None or context.ndim < 3
+    def same_steps(self, sampler: Sampler) -> bool:
         balance = self.balance if sampler.balance is None else sampler.balance
         sloped = sampler.solver in ("heun", "milstein") or balance > 0
-        return held and not self.own_nets and not sloped and self.law.repeats
+        return not sloped and self.law.repeats
 
     def fix_length(self, length: float) -> None:
         self.law.fix_length(length)
