@@ -142,10 +142,13 @@ def test_models_of_other_forms_are_told_apart():
     assert form_of(one, data) != form_of(other, data)
 
 
-@pytest.mark.parametrize(("step", "seconds", "large"), [(1e-4, 600, True), (0.2, 600, False), (1e-4, 120, False)])
-def test_nets_are_large_where_trials_have_enough_steps(monkeypatch, step, seconds, large):
+@pytest.mark.parametrize(
+    ("data", "step", "seconds", "large"),
+    [("goals", 1e-4, 600, True), ("goals", 0.2, 600, False), ("goals", 1e-4, 120, False), ("walks", 1e-4, 600, False)],
+)
+def test_nets_are_large_for_smooth_paths_where_trials_have_enough_steps(monkeypatch, data, step, seconds, large):
     on_a_machine(monkeypatch, step=step, draw=2e-3)
-    data = walks()
+    data = {"goals": goals, "walks": walks}[data]()
     folds = selection_fit.split(data, 0)[2]
     steps, effort = selection_fit._planned(diagnose(data), {}, folds, seconds, None, {}, False)
     assert effort.large == large
@@ -369,6 +372,28 @@ def test_under_a_minute_less_is_tried_where_there_is_no_time(monkeypatch):
     assert parts(59, 60) == [0.0, 1.0]  # from a minute on, nothing is left out
     fewer, one = selection_fit.some_of(steps, folds, 0.0)
     assert fewer.default is steps.default and not fewer.first and not fewer.moves and one == folds[:1]
+
+
+@pytest.mark.parametrize(("seconds", "batch"), [(0, 256), (100, 1024), (10_000, 8192)])
+def test_time_beyond_plenty_of_steps_goes_into_larger_batches(monkeypatch, seconds, batch):
+    monkeypatch.setattr(selection_fit, "measure_step", lambda c, f, config, *_, **__: 1e-4 * config.batch_size)
+    steps = plan(diagnose(walks(3_000, 40)))
+    assert selection_fit._batch(steps, None, seconds, plenty=900, num=3) == (batch, 1e-4 * batch)
+    few = plan(diagnose(walks(200, 40)))  # of 7,800 steps a batch is at most an eighth
+    assert selection_fit._batch(few, None, seconds, plenty=900, num=3)[0] == min(batch, 512)
+
+
+def test_a_plain_sde_is_trained_last_by_the_moments_of_whole_gaps():
+    steps = plan(diagnose(walks()))
+    last = steps.trained_last(steps.default)
+    assert last.config == replace(steps.default.config, law=Moments()) and last.cost > steps.default.cost
+    noisy = next(c for c in steps.first if c.name == "input noise")
+    assert steps.trained_last(noisy) is noisy
+    given = plan(diagnose(walks()), {"law": Euler()})
+    assert given.trained_last(given.default) is given.default
+    for name in ("missing", "hundred", "three_way"):  # entries that were not observed, many features, smooth paths
+        other = plan(diagnose(of_zoo(name)[1]))
+        assert other.exact is None and other.trained_last(other.default) is other.default
 
 
 def test_a_search_takes_one_thread_and_gives_it_back():

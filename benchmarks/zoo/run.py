@@ -33,7 +33,6 @@ from shapes import SHAPES, drawn
 
 import neuralsde as nsde
 from neuralsde.core.processes import worker_pool
-from neuralsde.core.records import RunError
 from neuralsde.data.diagnosis import diagnose
 from neuralsde.metrics.forecast import interval_coverage
 from neuralsde.selection.candidates import Candidate, combined, plan
@@ -68,8 +67,8 @@ def segments(own: Set) -> Segments:
     return Segments.of(paths(own, test=True), paths(own, test=False), most=48, from_start=own.from_start)
 
 
-def fitted(name: str, seed: int, budget: str) -> dict[str, Any]:
-    """`nsde.fit` and its score; long paths of it; the candidates in hindsight."""
+def fitted(name: str, seed: int, budget: str, models: Path | None) -> dict[str, Any]:
+    """`nsde.fit` and its score; its model is kept in the folder `models`."""
     own = make(name, seed)
     data, where = paths(own, test=False), segments(own)
     began = time.perf_counter()
@@ -89,30 +88,9 @@ def fitted(name: str, seed: int, budget: str) -> dict[str, Any]:
         out["motion"] = motion(model, own)
     if own.kind == "second order":
         out["coverage"] = coverage(model, where)
-    out["ten_times"] = ten_times(model, own)
+    if models is not None:
+        model.save_pretrained(models / name.replace(" ", "_"))
     return out
-
-
-def ten_times(model: Any, own: Set) -> dict[str, Any]:
-    """Paths of ten times the training length: whether all are finite, and how far they leave the range of the data."""
-    num = 10_000 if torch.cuda.is_available() else 1_000
-    model = model.cuda() if torch.cuda.is_available() else model
-    data = paths(own, test=False)
-    duration = float(data.durations.median())
-    first = (data.lengths.cumsum(0) - data.lengths)[torch.arange(num) % len(data)]
-    slots = data.slots(first, history=model.config.history, spacing=model.lag)
-    try:
-        drawn_paths = model.sample(data.states[slots], duration * np.linspace(0, 10, 11), rng=0)[:, 0].cpu()
-    except (ValueError, RunError) as error:
-        return {"finite": False, "error": str(error)}
-    low, high = data.states.amin(0), data.states.amax(0)
-    width = torch.where(high > low, high - low, torch.full_like(low, torch.inf))
-    beyond = torch.maximum(low - drawn_paths, drawn_paths - high) / width
-    return {
-        "num_paths": num,
-        "finite": bool(drawn_paths.isfinite().all()),
-        "beyond": float(beyond.amax((1, 2)).clamp(min=0).quantile(0.99)),
-    }
 
 
 def coverage(model: Any, where: Segments) -> float:
@@ -200,16 +178,16 @@ def rival(name: str, seed: int, method: str) -> dict[str, Any]:
     return {"method": method, **where._score(torch.tensor(samples)).to_dict()}
 
 
-def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
+def one(job: tuple[str, str, int, str, Path | None]) -> dict[str, Any]:
     """A set and a method."""
     torch.set_num_threads(1)
-    name, method, seed, budget = job
+    name, method, seed, budget, models = job
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             if method == "nsde.fit":
-                found = fitted(name, seed, budget)
+                found = fitted(name, seed, budget, models)
             elif method == "best in hindsight":
                 with small_products:
                     found = hindsight(name, seed, 800)
@@ -222,7 +200,7 @@ def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
         {
             k: round(v, 3) if isinstance(v, float) else v
             for k, v in row.items()
-            if k in ("set", "method", "score", "choice", "motion", "wall", "failed", "ten_times")
+            if k in ("set", "method", "score", "choice", "motion", "wall", "failed")
         },
         flush=True,
     )
@@ -237,12 +215,13 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=["nsde.fit", "best in hindsight", "default", *RIVALS])
     parser.add_argument("--shapes", action="store_true", help="the drawn shapes, by nsde.fit alone")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--models", type=Path, help="folder that keeps the models of nsde.fit")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     every = [f"shape {s}" for s in SHAPES] if args.shapes else list(SETS)
     names = [n for n in every if not args.only or n in args.only]
     methods = ["nsde.fit"] if args.shapes else args.methods
-    jobs = [(name, method, args.seed, args.budget) for method in methods for name in names]
+    jobs = [(name, method, args.seed, args.budget, args.models) for method in methods for name in names]
     command, here = f"python benchmarks/zoo/run.py {shlex.join(sys.argv[1:])}", provenance()
     rows = rows_before(args.output, args.budget, here["commit"], [(job[0], job[1]) for job in jobs])
     rows = [row for row in rows if "failed" not in row]

@@ -81,8 +81,8 @@ def as_array(values: Any, name: str, *, missing: bool = False, dates: bool = Fal
     return array
 
 
-def as_tensor(values: Any, name: str, dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """Numbers as a tensor on the device, without the gradient they may have."""
+def as_tensor(values: Any, name: str, dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
+    """Numbers as a tensor on the device (None: where they are), without the gradient they may have."""
     if isinstance(values, Tensor):
         return _dense(values, name).to(device=device, dtype=dtype)
     array = as_array(values, name)

@@ -58,6 +58,7 @@ class Diagnosis:
 
     together: float = 0.0  # share of the variance that the mean path explains: paths that go somewhere, from one start
     uneven: bool = False  # whether features have scales that differ by more than a factor of five
+    complete: bool = True  # whether every entry was observed
 
     def __contains__(self, name: str) -> bool:
         return any(trait.name == name for trait in self.traits)
@@ -91,6 +92,7 @@ def diagnose(data: Trajectories) -> Diagnosis:
         dimensions=math.prod(data.shape),
         together=_together(data, times, lengths),
         uneven=_uneven(data),
+        complete=data.observed is None,
     )
 
 

@@ -79,9 +79,15 @@ def energy_score(
     num, size = len(x), y.shape[-1]
     x = (x - y).reshape(num, -1, size).movedim(0, 1)
     rows = max(1, MAX_PAIRS // num**2)
-    among = torch.cat([_distances(part, part).sum((1, 2)) for part in x.split(rows)])
+    among = torch.cat([_all_distances(part) for part in x.split(rows)])
     score = x.norm(dim=-1).mean(1) - among / (2 * num * (num - fair))
     return score.reshape(y.shape[:-1]).where(seen.any(-1), torch.nan)
+
+
+def _all_distances(x: Float[Tensor, "B N D"]) -> Float[Tensor, " B"]:
+    """Their sum over all pairs, of some samples at once."""
+    parts = [_distances(some, x).sum((1, 2)) for some in x.split(max(1, MAX_PAIRS // x.shape[1]), dim=1)]
+    return torch.stack(parts).sum(0)
 
 
 def _distances(a: Float[Tensor, "*B N D"], b: Float[Tensor, "*B M D"]) -> Float[Tensor, "*B N M"]:

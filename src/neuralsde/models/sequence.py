@@ -482,7 +482,7 @@ class SequenceModel(nn.Module, ABC):
     def _check_inputs(self, history: Any, times: Any, context: Any) -> tuple[Tensor, Times, Tensor | None]:
         """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), times, and (B, [T,] C) or None."""
         shape, slots, device = self.scale.shape, self.config.history, self.scale.mean.device
-        x = as_tensor(history, "history", torch.float32, device)
+        x = as_tensor(history, "history", torch.float32)  # checked where it is: a device would have to be waited for
         if x.shape == shape and slots == 1:
             x = x[None, None]
         elif x.shape[1:] == shape and slots == 1:
@@ -522,15 +522,15 @@ class SequenceModel(nn.Module, ABC):
             )
             raise ValueError(f"`context` {wanted}. Got context={None if context is None else 'a value'}.")
         if context is None:
-            return x, checked, None
-        ctx = as_tensor(context, "context", torch.float32, device)
+            return x.to(device), checked, None
+        ctx = as_tensor(context, "context", torch.float32)
         if not finite(ctx):
             raise ValueError("`context` must be finite. Fill or drop missing values first.")
         if ctx.shape not in ((len(x), size), (len(x), t.shape[1], size)):
             raise ValueError(
                 f"`context` must have shape {(len(x), size)} or {(len(x), t.shape[1], size)}. Got {tuple(ctx.shape)}."
             )
-        return x, checked, ctx
+        return x.to(device), checked, ctx.to(device)
 
     @door
     @torch.no_grad()

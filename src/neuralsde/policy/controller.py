@@ -233,7 +233,7 @@ class SDEPolicy:
         numbers = [int(seed) for seed in (seeds if isinstance(seeds, Sequence) else [seeds])]
         if not numbers:
             raise ValueError("`seeds` must hold at least one. Got none.")
-        self.keys = Noise.for_seeds(numbers, self.model.scale.mean.device)
+        self.keys = Noise.for_seeds(numbers)
         self.seen: list[np.ndarray] = []
         self.left = np.zeros((len(numbers), 0, self.num_actions), np.float32)
         self.plan: np.ndarray | None = None
@@ -278,7 +278,7 @@ class SDEPolicy:
         """The next (B, n, A) actions: those of `chunk` data steps, at the rate of control."""
         if not self.seen:
             raise ValueError("`draw_plan` needs what is seen. Got no observation since `reset`. Call `select_action`.")
-        keys = self.keys.child(self.num_plans)
+        keys = self.keys.child(self.num_plans).to(self.model.scale.mean.device)
         self.num_plans += 1
         context = self.seen[-1] if self.config.form == "state" else self._context()
         plan, self.nfe = self.plan_from(self._start(), context, keys)

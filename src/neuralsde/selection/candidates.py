@@ -10,7 +10,7 @@ from neuralsde.core.records import with_settings
 from neuralsde.data.diagnosis import Diagnosis
 from neuralsde.data.trajectories import Lag
 from neuralsde.nets.config import MLPConfig
-from neuralsde.sde.config import Diagonal, Full, LowRank, Mixture, Moments, NeuralSDEConfig
+from neuralsde.sde.config import Diagonal, Euler, Full, LowRank, Mixture, Moments, NeuralSDEConfig
 from neuralsde.training.config import TrainConfig
 
 LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
@@ -19,6 +19,10 @@ MANY = 8  # dimensions from which on nets are wider
 GOES = 0.5  # share of the variance of the mean path from which on paths go somewhere
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
+FEW = 3  # dimensions of a plain SDE up to which it is trained last by the moments of whole gaps
+LARGEST = {True: 256, False: 8_192}  # batch of the last training, for smooth paths and for rough ones
+PART = 8  # batches, at least, that the data make
+MUCH = 20_000  # rough steps per dimension beyond which there is nothing to be had from noise on the inputs
 TOLD = ("correlated noise", "mixture", "season", "time")  # moves that follow from the diagnosis without a trial
 JITTER = 0.58  # growth of increments above which there is more than noise
 COARSE = 0.48  # growth of increments below which states revert within a gap
@@ -72,13 +76,28 @@ class Plan:
     first: list[Candidate]  # beside the default
     moves: list[Move]  # of the best of these
     train: TrainConfig
+    largest: int = LARGEST[True]  # batch of the last training
+    exact: Move | None = None  # of plain SDEs, before the last training
+
+    def trained_last(self, candidate: Candidate) -> Candidate:
+        """As the last training has it: a plain SDE with the moments of whole gaps, any other candidate as it is.
+
+        Both laws draw alike at the gaps of the data. Euler's fields belong to these gaps alone: over a gap of 0.5 a rate of 1 is
+        learned as 0.79. Fields learned by the moments are those of the SDE.
+        """
+        config = candidate.config
+        euler = isinstance(config.law, Euler) and config.history == 1 and config.start_probability == 1
+        if self.exact is None or not euler or config.noisy or not combined(candidate, self.exact):
+            return candidate
+        cost = candidate.cost * self.exact.cost
+        return replace(candidate, settings={**candidate.settings, **self.exact.settings}, cost=cost)
 
 
 def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: bool = False) -> Plan:
     """The trials for data of this kind; what is `fixed` by the caller is so in all of them.
 
     Nets are not shared: one trunk for drift, diffusion and denoiser takes half the time and scored worse on every kind of
-    data. They are larger where there is time for it.
+    data. They may be larger.
     """
     fixed = dict(fixed or {})
     smooth = "smooth" in found
@@ -95,7 +114,9 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
         assert made[0].config is not None  # says what does not go together
     moves = [m for m in moves if not set(m.settings) & set(fixed)]
     train = TrainConfig(batch_size=128 if smooth else 256, lr=3e-3 if net is SMALL else 2e-3, ema=0.99)
-    return Plan(made[0], made[1:], moves, train)
+    largest = min(LARGEST[smooth], max(found.num_steps // PART, LARGEST[True]))
+    few = found.dimensions <= FEW and found.complete and "law" not in fixed
+    return Plan(made[0], made[1:], moves, train, largest, _moments(found) if few and not smooth else None)
 
 
 def _possible(candidate: Candidate) -> bool:
@@ -168,8 +189,7 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
     """The default for rough paths has no noise on its inputs and what the diagnosis says beyond doubt; the rest is tried."""
     plain = {**usual, "noise": 0.0, "denoiser": None}
     coarse = "irregular" in found or found.value("rough") < COARSE
-    law: dict[str, Any] = {"law": Moments()} if coarse and found.dimensions <= MOST_MOMENTS else {}
-    cost = 3.0 + found.dimensions / 2
+    law = _moments(found) if coarse and found.dimensions <= MOST_MOMENTS else None
     moves = _shared_moves(found)
     told = [m for m in moves if m.name in TOLD]
     told = [m for m in told if not any(set(m.settings) & set(other.settings) for other in told[: told.index(m)])]
@@ -180,8 +200,7 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
         [Candidate("plain", plain, "noise that is Gaussian, uncorrelated and the same at all times")] if told else []
     )
     if law:
-        why = "the mean and covariance of the whole gap, not of its beginning"
-        first.append(Candidate("moments", {**plain, **law}, why, cost))
+        first.append(Candidate("moments", {**plain, **law.settings}, law.why, law.cost))
     first += [default.with_(m) for m in moves if m not in told]
     if "measurement noise" in found or "second order" in found:
         more = {"history": 4 if "measurement noise" in found else 2, "pad_history": True}
@@ -194,14 +213,21 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
         moves.append(Move("noise 0.2", {"noise": 0.2}, "much noise, against few data"))
     else:
         first += _principal(found, plain)
-    first.append(Candidate("input noise", usual, "noise on the inputs and a denoiser, against few data", 1.4))
+    few = found.num_steps <= MUCH * found.dimensions
+    if few:
+        first.append(Candidate("input noise", usual, "noise on the inputs and a denoiser, against few data", 1.4))
     moves = [
-        *([Move("moments", law, "the mean and covariance of the whole gap", cost)] if law else []),
-        Move("noise 0.05", {"noise": 0.05}, "noise on the inputs, against few data"),
+        *([law] if law else []),
+        *([Move("noise 0.05", {"noise": 0.05}, "noise on the inputs, against few data")] if few else []),
         *_more_directions(found),
         *moves,
     ]
     return default, first, moves
+
+
+def _moments(found: Diagnosis) -> Move:
+    why = "the mean and covariance of the whole gap, not of its beginning"
+    return Move("moments", {"law": Moments()}, why, 3.0 + found.dimensions / 2)
 
 
 def _principal(found: Diagnosis, settings: dict[str, Any]) -> list[Candidate]:

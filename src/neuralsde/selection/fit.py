@@ -46,7 +46,7 @@ from neuralsde.training.run_folder import open_run
 
 SEARCH = "search.json"
 LAST = 0.3  # of the budget, at least, that the last training may take
-ALONE = 1.5  # what a step takes longer in a training of one model
+ALONE = 1.5  # what a step takes longer in a training of one model than in a stack
 DRAWING = 0.35  # largest share for drawing paths, before fewer are drawn
 TRAINING = 0.45  # least share for training
 DRAWS = ((32, 32), (16, 32), (16, 16), (8, 16))  # origins of a fold, and paths from each
@@ -58,6 +58,7 @@ LONG, ENOUGH = 300.0, 100  # seconds of a budget and steps of a short trial from
 SHORT = 60.0  # seconds of a budget under which less is tried, where there is no time for everything
 PARTS = (1.0, 0.5, 0.25, 0.0)  # of the candidates, their changes and the folds
 MOST_STEPS = 20_000  # of the last training
+PLENTY = 1_500  # steps of the last training beyond which time goes into larger batches
 BEYOND = (
     4  # steps of the last training at most, in those of the final: a choice holds for trainings of about that length
 )
@@ -152,9 +153,9 @@ def fit_data(
             scores = _outer(choice, steps, inner, outer, LONGER * unit, cpu)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                model, num = _refit(choice, data, steps, effort, run, resume, cpu)
+                model, last, num = _refit(choice, data, steps, effort, run, resume, cpu)
         notes = tuple(dict.fromkeys(str(w.message) for w in caught))
-        report = replace(_report(found, choice, model, num, unit, budget, seed, scores, outer), notes=notes)
+        report = replace(_report(found, choice, last, num, unit, budget, seed, scores, outer), notes=notes)
         model.report = report.to_dict()
         if folder is not None:
             model.save_pretrained(folder / "model")
@@ -195,12 +196,15 @@ def _planned(
     what: dict[str, Any],
     resume: bool,
 ) -> tuple[Plan, Effort]:
-    """What is tried and how long, once, and then as recorded. Nets are large where that leaves enough steps for a trial."""
+    """What is tried and how long, once, and then as recorded.
+
+    Nets are large for smooth paths, where that leaves enough steps for a trial. Of rough paths a large net learns the noise.
+    """
     known = recorded_search(folder, what, resume)
     if known is not None:
         effort = Effort(**{f.name: known[f.name] for f in fields(Effort) if f.name in known})
         return plan(found, fixed, large=effort.large), effort
-    for large in (True, False) if seconds >= LONG else (False,):
+    for large in (True, False) if seconds >= LONG and "smooth" in found else (False,):
         steps = plan(found, fixed, large=large)
         effort = replace(_effort(steps, folds, seconds), large=large)
         if effort.unit >= ENOUGH:
@@ -229,9 +233,27 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     size, times = next(fitting, (sizes[-1], grown[-1]))
     left = max(budget - drawing * times, TRAINING * budget)
     unit = min(max(on_ladder(left / step / (units + ALONE * BEYOND * LONGER)), FEWEST), MOST)
-    alone = max(left - step * units * unit, LAST * budget) / (ALONE * step)
-    last = min(max(on_ladder(alone), LONGER * unit), BEYOND * LONGER * unit, MOST_STEPS)
-    return Effort(int(unit), int(last), *size, part)
+    alone = max(left - step * units * unit, LAST * budget)
+    least, most = LONGER * unit, min(BEYOND * LONGER * unit, MOST_STEPS)
+    batch, one = _batch(steps, folds[0], alone, min(max(least, PLENTY), most), 3 if short else 4)
+    last = min(max(on_ladder(alone / one), least), most)
+    return Effort(int(unit), int(last), *size, part, batch=batch)
+
+
+def _batch(steps: Plan, fold: Fold, seconds: float, plenty: float, num: int) -> tuple[int, float]:
+    """The largest batch of a last training of the default that leaves plenty of steps, and the seconds of one.
+
+    Rough steps are mostly noise: their drift is told by how many of them were seen, and a large batch shows more in equal time.
+    """
+    last, batch = steps.trained_last(steps.default), steps.train.batch_size
+
+    def one(size: int) -> float:
+        return measure_step(last, fold, replace(steps.train, batch_size=size), num, members=1)
+
+    took = one(batch)
+    while 2 * batch <= steps.largest and seconds / (larger := one(2 * batch)) >= plenty:
+        batch, took = 2 * batch, larger
+    return batch, took
 
 
 def some_of(steps: Plan, folds: list[Fold], part: float) -> tuple[Plan, list[Fold]]:
@@ -263,28 +285,26 @@ def on_ladder(value: float) -> float:
 
 def _refit(
     choice: Choice, data: Trajectories, steps: Plan, effort: Effort, run: Any, resume: bool, cpu: bool
-) -> tuple[NeuralSDE, int]:
-    """The choice, trained on everything."""
-    unit = effort.unit
-    num = (
-        unit if choice.shorter else max(round(effort.last * steps.default.cost / choice.candidate.cost), LONGER * unit)
-    )
-    batch = steps.train.batch_size * (2 if num > 1_000 else 1)
+) -> tuple[NeuralSDE, Candidate, int]:
+    """The choice, trained on everything; with what it was trained as, and for how many steps."""
+    unit, own, default = effort.unit, steps.trained_last(choice.candidate), steps.trained_last(steps.default)
+    num = unit if choice.shorter else max(round(effort.last * default.cost / own.cost), LONGER * unit)
+    batch = effort.batch or steps.train.batch_size
     config = replace(steps.train, steps=num, batch_size=batch, ema=0.995 if num > 1_000 else steps.train.ema)
     options = replace(QUIET, cpu=cpu)
-    model = train(choice.candidate, data, config, options=options, run_dir=run, resume=resume)
+    model = train(own, data, config, options=options, run_dir=run, resume=resume)
     model.sampler = sampler_of(model, choice.sampler)
-    own = Segments.of(data, data).score(model, seed=1).mean
-    if own > WORSE * choice.score and not choice.shorter:  # on its own data, worse than before on that of others
+    score = Segments.of(data, data).score(model, seed=1).mean
+    if score > WORSE * choice.score and not choice.shorter:  # on its own data, worse than before on that of others
         warnings.warn(
-            f"A longer training made the choice worse ({own:.3f} on its own data, {choice.score:.3f} in the trials): the shorter "
+            f"A longer training made the choice worse ({score:.3f} on its own data, {choice.score:.3f} in the trials): the shorter "
             "one is kept. Look at the report, and try another seed or a larger budget.",
             stacklevel=2,
         )
-        config = replace(steps.train, steps=LONGER * unit)
-        model = quietly(train, choice.candidate, data, config, options=options)
+        own, config = choice.candidate, replace(steps.train, steps=LONGER * unit)
+        model = quietly(train, own, data, config, options=options)
         model.sampler = sampler_of(model, choice.sampler)
-    return model, config.steps
+    return model, own, config.steps
 
 
 def _outer(
@@ -307,7 +327,7 @@ def _outer(
 def _report(
     found: Diagnosis,
     choice: Choice,
-    model: NeuralSDE,
+    last: Candidate,
     num: int,
     unit: int,
     budget: str | float,
@@ -318,13 +338,16 @@ def _report(
     words = "" if outer is None else "on the end of the path, which took no part in the choice"
     if outer is not None and found.num_paths > 1:
         words = f"on {len(outer)} path(s) that took no part in the choice"
+    reason = choice.reason
+    if last.config.law != choice.candidate.config.law:
+        reason += " Its last training is by the moments of whole gaps, so that its fields hold at any gap."
     return Report(
         traits=found.traits,
         tried=choice.tried,
         choice=choice.candidate.name,
-        reason=choice.reason,
+        reason=reason,
         sampler=choice.sampler_name,
-        settings={name: str(value) for name, value in choice.candidate.settings.items()},
+        settings={name: str(value) for name, value in last.settings.items()},
         steps=num,
         unit=unit,
         budget=str(budget),

@@ -81,6 +81,7 @@ class Effort:
     num_paths: int = NUM_PATHS  # from each
     part: float = 1.0  # of the candidates, their changes and the folds
     large: bool = False  # whether nets are
+    batch: int = 0  # of the last training; 0: as in the trials
 
 
 class Trials:
@@ -172,9 +173,11 @@ class Trials:
                 new.write_text(json.dumps(self.known), encoding="utf-8")
 
 
-def measure_step(candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8) -> float:
-    """Seconds of a step of a member of a usual stack."""
-    models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(FEW_TOGETHER)))
+def measure_step(
+    candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8, members: int = FEW_TOGETHER
+) -> float:
+    """Seconds of a step of a member of a stack."""
+    models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(members)))
     step = math.inf
     for _ in range(3):
         began = time.perf_counter()

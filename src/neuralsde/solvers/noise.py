@@ -93,10 +93,14 @@ class Noise:
         return cls(torch.as_tensor(_mix((_light(rows) + 1) * _GOLDEN + _signed(base))))
 
     @classmethod
-    def for_seeds(cls, seeds: Sequence[int], device: torch.device | str = "cpu") -> Noise:
+    def for_seeds(cls, seeds: Sequence[int]) -> Noise:
         """One key per seed."""
         keys = [_signed(_mix_number(_mix_number(seed * _GOLDEN + 2))) for seed in seeds]
-        return cls(torch.tensor(keys, dtype=torch.int64, device=device))
+        return cls(torch.tensor(keys, dtype=torch.int64))
+
+    def to(self, device: torch.device | str) -> Noise:
+        """The same streams, drawn on the device."""
+        return Noise(self.keys.to(device))
 
     def child(self, number: int) -> Noise:
         """Other streams of the same owners: a new one for each number."""
