@@ -450,6 +450,15 @@ PARTS = {
     "NSDE, log loss": "log loss",
     "NSDE, the paper's state": "the paper's state, rolled out blindly",
 }
+SAMPLED = (
+    "NSDE, brief training",
+    "NSDE",
+    "Diffusion Policy, U-Net, brief training",
+    "Diffusion Policy, U-Net",
+    "Diffusion Policy, transformer",
+    "Rectified Flow policy",
+    "behaviour cloning",
+)
 BARE = {
     "NSDE, squared error, no mirror images": "NSDE, squared error",
     "Diffusion Policy, U-Net, no mirror images": "Diffusion Policy, U-Net",
@@ -468,6 +477,19 @@ def pusht_short() -> str:
         "seeds × episodes",
     ]
     return _show(_named(_tables("pusht")[0], {k: k for k in PUSHT}, columns))
+
+
+def pusht_samples() -> str:
+    """Scores by how many samples a training saw."""
+    methods, ablations = _tables("pusht")[0], _tables("pusht")[2]
+    columns = ablations[0]
+    shown = {line[0]: line[1:] for line in [*_pick(methods, columns)[1:], *ablations[1:]]}
+    seen = {}
+    for run in _results("pusht.json")["runs"]:
+        train = run["experiment"]["train"]
+        seen[run["label"]] = f"{train['steps'] * train['batch_size'] / 1e6:.1f} M"
+    rows = [[label, seen[label], *shown[label]] for label in SAMPLED if label in seen]
+    return _show([["method", "samples of the training", *columns[1:]], *rows])
 
 
 def pusht_paper() -> str:
@@ -660,6 +682,15 @@ def ten_minutes() -> str:
         inside = f"{100 * row['coverage']:.0f} %" if "coverage" in row else "–"
         body.append([row["set"].replace("_", " "), f"{row['score']:.3f}", arrive, shares, inside])
     return _show([["set", "score", "arrive", "shares of the branches", "80 % band holds"], *body])
+
+
+def zoo_long() -> str:
+    """What becomes of paths of ten times the training length."""
+    body = []
+    for row in sorted(_results("zoo_long.json")["rows"], key=lambda row: not row["stationary"]):
+        figures = [f"{row['spread']:.2f}", f"{row['beyond']:.2f}"] if row["finite"] else ["not finite", "–"]
+        body.append([row["set"].replace("_", " "), "yes" if row["stationary"] else "no", *figures])
+    return _show([["set", "stationary", "spread", "beyond the data"], *body])
 
 
 def zoo_known() -> str:
@@ -1015,6 +1046,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "laws": laws,
     "zoo": zoo,
     "zoo-hindsight": zoo_hindsight,
+    "zoo-long": zoo_long,
     "zoo-known": zoo_known,
     "shapes": shapes,
     "ten-minutes": ten_minutes,
@@ -1059,6 +1091,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-noisy-diffusion": _peer("noisy diffusion"),
     "peers-memory": _peer("memory"),
     "pusht-short": pusht_short,
+    "pusht-samples": pusht_samples,
     "pusht-paper": pusht_paper,
     "pusht-bare": pusht_bare,
     "pusht-worlds": pusht_worlds,

@@ -20,7 +20,7 @@ GOES = 0.5  # share of the variance of the mean path from which on paths go some
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
 FEW = 3  # dimensions of a plain SDE up to which it is trained last by the moments of whole gaps
-LARGEST = {True: 256, False: 8_192}  # batch of the last training, for smooth paths and for rough ones
+LARGEST_SMOOTH, LARGEST_ROUGH = 256, 8_192  # batches of the last training
 PART = 8  # batches, at least, that the data make
 MUCH = 20_000  # rough steps per dimension beyond which there is nothing to be had from noise on the inputs
 TOLD = ("correlated noise", "mixture", "season", "time")  # moves that follow from the diagnosis without a trial
@@ -76,7 +76,7 @@ class Plan:
     first: list[Candidate]  # beside the default
     moves: list[Move]  # of the best of these
     train: TrainConfig
-    largest: int = LARGEST[True]  # batch of the last training
+    largest: int = LARGEST_SMOOTH  # batch of the last training
     exact: Move | None = None  # of plain SDEs, before the last training
 
     def trained_last(self, candidate: Candidate) -> Candidate:
@@ -86,11 +86,11 @@ class Plan:
         learned as 0.79. Fields learned by the moments are those of the SDE.
         """
         config = candidate.config
-        euler = isinstance(config.law, Euler) and config.history == 1 and config.start_probability == 1
-        if self.exact is None or not euler or config.noisy or not combined(candidate, self.exact):
-            return candidate
-        cost = candidate.cost * self.exact.cost
-        return replace(candidate, settings={**candidate.settings, **self.exact.settings}, cost=cost)
+        plain = (
+            isinstance(config.law, Euler) and config.history == 1 and config.start_probability == 1 and not config.noisy
+        )
+        made = combined(candidate, self.exact) if plain and self.exact is not None else None
+        return candidate if made is None else replace(made, name=candidate.name, why=candidate.why)
 
 
 def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: bool = False) -> Plan:
@@ -114,7 +114,7 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
         assert made[0].config is not None  # says what does not go together
     moves = [m for m in moves if not set(m.settings) & set(fixed)]
     train = TrainConfig(batch_size=128 if smooth else 256, lr=3e-3 if net is SMALL else 2e-3, ema=0.99)
-    largest = min(LARGEST[smooth], max(found.num_steps // PART, LARGEST[True]))
+    largest = LARGEST_SMOOTH if smooth else min(LARGEST_ROUGH, max(found.num_steps // PART, LARGEST_SMOOTH))
     few = found.dimensions <= FEW and found.complete and "law" not in fixed
     return Plan(made[0], made[1:], moves, train, largest, _moments(found) if few and not smooth else None)
 
