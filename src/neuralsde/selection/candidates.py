@@ -82,8 +82,8 @@ class Plan:
     def trained_last(self, candidate: Candidate) -> Candidate:
         """As the last training has it: a plain SDE with the moments of whole gaps, any other candidate as it is.
 
-        Both laws draw alike at the gaps of the data. Euler's fields belong to these gaps alone: over a gap of 0.5 a rate of 1 is
-        learned as 0.79. Fields learned by the moments are those of the SDE.
+        Both laws draw alike at the gaps of the data, where these are even. Euler's fields belong to these gaps alone: over a gap of
+        0.5 a rate of 1 is learned as 0.79. Fields learned by the moments are those of the SDE.
         """
         config = candidate.config
         plain = (
@@ -115,8 +115,8 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     moves = [m for m in moves if not set(m.settings) & set(fixed)]
     train = TrainConfig(batch_size=128 if smooth else 256, lr=3e-3 if net is SMALL else 2e-3, ema=0.99)
     largest = LARGEST_SMOOTH if smooth else min(LARGEST_ROUGH, max(found.num_steps // PART, LARGEST_SMOOTH))
-    few = found.dimensions <= FEW and found.complete and "law" not in fixed
-    return Plan(made[0], made[1:], moves, train, largest, _moments(found) if few and not smooth else None)
+    alike = found.dimensions <= FEW and found.complete and not smooth and "irregular" not in found
+    return Plan(made[0], made[1:], moves, train, largest, _moments(found) if alike and "law" not in fixed else None)
 
 
 def _possible(candidate: Candidate) -> bool:
