@@ -1,6 +1,7 @@
 """`fit_series`: from a table to forecasts with dates, and what it refuses."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -108,6 +109,34 @@ def test_a_run_that_has_ended_is_read_again(fitted, frame):
     pd.testing.assert_frame_equal(one, other)
     with pytest.raises(ValueError, match=r"resume=True"):
         nsde.fit_series(frame, horizon=6, output=fitted.folder, **QUICK)
+
+
+def test_a_search_that_was_stopped_goes_on_to_the_same_choice(fitted, frame, tmp_path, monkeypatch):
+    monkeypatch.setattr(series, "SHORT", 0.0)
+    known, began = json.loads((fitted.folder / "trials.json").read_text()), []
+    assert len(known) == len(fitted.report.tried)
+
+    def stop(text):
+        began.append(text)
+        if len(began) == 3:
+            raise KeyboardInterrupt
+
+    how = {"horizon": 6, "output": tmp_path / "sales", **QUICK}
+    how["output"].mkdir()
+    shutil.copy(fitted.folder / "search.json", how["output"])
+    with pytest.raises(KeyboardInterrupt):
+        nsde.fit_series(frame, say=stop, resume=True, **how)
+    trained = []
+    monkeypatch.setattr(
+        Backtest, "train_kind", lambda test, kind, own=Backtest.train_kind: trained.append(kind) or own(test, kind)
+    )
+    again = nsde.fit_series(frame, resume=True, **how)
+    assert len(trained) in (len(known) - 3, len(known) - 2)  # and once more, if the best is one of the first three
+    assert again.report == fitted.report
+    one, other = (m.forecast(6, table=frame, num_paths=50).to_frame() for m in (fitted, again))
+    pd.testing.assert_frame_equal(one, other)
+    with pytest.raises(ValueError, match="another `data`"):
+        nsde.fit_series(frame.assign(y=2 * frame["y"]), resume=True, **how)
 
 
 def test_what_is_not_known_is_not_made_up(np_rng):

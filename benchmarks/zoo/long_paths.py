@@ -5,12 +5,13 @@
 
 Paths start where training paths do. `spread` is the standard deviation over paths at the end, after ten lengths, in that of all
 training states: about 1 where a process is stationary. `beyond` is how far the 99th of 100 paths leaves the range of the
-training states, in widths of that range. Features that never move are left out.
+training states, in widths of that range. Features that never move are left out. With `--only` the other rows of the output stay.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -58,19 +59,24 @@ def ten_times(model: Any, name: str, num: int, seed: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, required=True, help="folder of the models, one per set")
+    parser.add_argument("--only", nargs="*", default=list(SETS))
     parser.add_argument("--num-paths", type=int, default=NUM)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     command = f"python benchmarks/zoo/long_paths.py --models runs/zoo --output results/{args.output.name}"
-    rows = []
-    for name in SETS:
+    here, before = provenance(), json.loads(args.output.read_text()) if args.output.exists() else {"rows": []}
+    rows = [row for row in before["rows"] if row["set"] not in args.only]
+    for name in args.only:
         began = time.perf_counter()
         model = load(args.models / name.replace(" ", "_"))
         model = model.cuda() if torch.cuda.is_available() else model
-        rows.append(ten_times(model, name, args.num_paths, args.seed))
-        write_results(args.output, {"command": command, "rows": rows, **provenance()})
-        print({**rows[-1], "seconds": round(time.perf_counter() - began, 1)}, flush=True)
+        rows.append({**ten_times(model, name, args.num_paths, args.seed), "commit": here["commit"]})
+        rows.sort(key=lambda row: list(SETS).index(row["set"]))
+        write_results(args.output, {"command": command, "rows": rows, **here})
+        print(
+            {**next(r for r in rows if r["set"] == name), "seconds": round(time.perf_counter() - began, 1)}, flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -7,12 +7,15 @@ how good it is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from neuralsde.core.files import read_text, write_json
 from neuralsde.core.records import RunError
 from neuralsde.forecast.decomposition import STRONG, Decomposition, strength
 from neuralsde.forecast.panel import Kind, Panel, draw, learn, spread, with_noise
@@ -112,7 +115,10 @@ class Origins:
 
 @dataclass
 class Backtest:
-    """Trials of kinds on the end of some series."""
+    """Trials of kinds on the end of some series.
+
+    What they found is kept in `file`, so that a search that was stopped goes on from there, to the same choice.
+    """
 
     panel: Panel
     horizon: int
@@ -120,9 +126,14 @@ class Backtest:
     known: tuple[int, ...] = ()
     """Places of the covariates that are known ahead."""
     tick: Callable[[str], object] = lambda text: None
+    file: Path | None = None
     trials: list[Trial] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.found: dict[str, list[float] | None] = {}
+        if self.file is not None and self.file.exists():
+            self.found = json.loads(read_text(self.file))
+        self.models: dict[str, NeuralSDE] = {}  # of the last trial and the best
         self.origins = Origins.of(self.panel, self.horizon)
         known = self.panel.until(self.origins.cut)
         self.learned = known.spread(MOST_LEARNED).some(MOST_ROWS)
@@ -156,16 +167,27 @@ class Backtest:
         ahead = self.origins.covariates(self.panel, which, self.horizon, self.known)
         return draw(model, kind.off, past, self.horizon, ahead_context=ahead, num_paths=num, sampler=how)
 
-    def try_kind(self, name: str, kind: Kind) -> tuple[Trial, NeuralSDE] | None:
-        """A kind, trained and scored; None where it cannot be."""
+    def try_kind(self, name: str, kind: Kind) -> Trial | None:
+        """A kind, trained and scored, or as it was; None where it cannot be."""
+        key = f"{name}: {kind}"
+        if key not in self.found:
+            self.found[key] = self._scores(name, kind)
+            if self.file is not None:
+                write_json(self.file, self.found)
+        scores = self.found[key]
+        if scores is None:
+            return None
+        self.trials.append(Trial(name, kind, np.array(scores)))
+        self.tick(f"{name}: {self.trials[-1].mean:.3f}")
+        return self.trials[-1]
+
+    def _scores(self, name: str, kind: Kind) -> list[float] | None:
         try:
             model = self.train_kind(kind)
         except (ValueError, RunError):
             return None
-        trial = Trial(name, kind, self.score(self.draw_from(model, kind, self.choosing), self.choosing))
-        self.trials.append(trial)
-        self.tick(f"{name}: {trial.mean:.3f}")
-        return trial, model
+        self.models[name] = model
+        return self.score(self.draw_from(model, kind, self.choosing), self.choosing).tolist()
 
     def _better(self, one: np.ndarray, other: np.ndarray) -> bool:
         """Clearly so: over origins, and over times, since series of one time go together."""
@@ -176,22 +198,22 @@ class Backtest:
 
     def run(self, first: Kind, moves: Sequence[tuple[str, Callable[[Kind], Kind | None]]]) -> Trial:
         """From the default to the best: one change after the other, each kept where it is clearly better."""
-        begun = self.try_kind("default", first)
-        if begun is None:
+        best = self.try_kind("default", first)
+        if best is None:
             raise ValueError("The series are too short or too much is missing to learn from them.")
-        best, model = begun
         for name, change in moves:
             kind = change(best.kind)
             if kind is None or kind == best.kind:
                 continue
             found = self.try_kind(name, kind)
-            if found is not None and self._better(found[0].scores, best.scores):
-                best, model = found
+            if found is not None and self._better(found.scores, best.scores):
+                best = found
+            self.models = {name: model for name, model in self.models.items() if name == best.name}
+        self.model = self.models[best.name] if best.name in self.models else self.train_kind(best.kind)
         for noise in NOISES:
-            scores = self.score(self.draw_from(model, best.kind, self.choosing, noise), self.choosing)
+            scores = self.score(self.draw_from(self.model, best.kind, self.choosing, noise), self.choosing)
             if self._better(scores, best.scores):
                 best = Trial(best.name, best.kind, scores, noise)
-        self.model = model
         return best
 
 

@@ -343,7 +343,8 @@ def fit_series(
                 bar.set_postfix_str(text[:60])
                 bar.update()
 
-            test = Backtest(panel, ahead, train, known=places, tick=tick)
+            file = None if folder is None else folder / "trials.json"
+            test = Backtest(panel, ahead, train, known=places, tick=tick, file=file)
             best = test.run(first, moves) if test.able else Trial("default", first, np.zeros(1))
             judged = standings(test, best, seasons) if test.able and test.origins.judge.any() else ()
             last = replace(train, steps=LONGER * steps, ema=0.995)
@@ -419,7 +420,7 @@ def _effort(
     kind: Kind, panel: Panel, seconds: float, folder: Path | None, seed: int, horizon: int, resume: bool
 ) -> tuple[int, int]:
     """Steps of a trial, on a ladder, and trials at most: what the budget comes to on this machine; once, and then as recorded."""
-    what = {"seed": seed, "budget": seconds, "horizon": horizon}
+    what = {"seed": seed, "budget": seconds, "horizon": horizon, "data": panel.fingerprint}
     known = recorded_search(folder, what, resume)
     if known is not None:
         return int(known["steps"]), int(known.get("trials", MOST_TRIALS))
