@@ -107,6 +107,14 @@ def test_energy_score_is_that_of_the_library(fair, estimator, rng, monkeypatch):
     np.testing.assert_allclose(energy_score(x, y, fair=fair).numpy(), want, rtol=1e-12)
 
 
+@pytest.mark.parametrize("fair", [True, False])
+def test_energy_score_of_many_samples_takes_pairs_within_groups(fair, rng, monkeypatch):
+    x, y = normal(rng, 4_001, 6, 2), normal(rng, 6, 2)
+    every = energy_score(x, y, fair=fair)
+    monkeypatch.setattr(metrics, "MOST_PAIRED", 500)  # the last group is one sample alone
+    torch.testing.assert_close(energy_score(x, y, fair=fair), every, rtol=0, atol=0.005)
+
+
 def test_energy_score_in_one_dimension_is_the_crps(rng):
     x, y = normal(rng, 30, 8), normal(rng, 8)
     for fair in (True, False):

@@ -24,6 +24,7 @@ from torch import Tensor
 from neuralsde.core.doors import door
 
 MAX_PAIRS = 2**22  # pairs of samples whose distance is computed at once (32 MiB)
+MOST_PAIRED = 2_048  # samples of which all pairs are taken
 Z_95 = 1.959963984540054
 
 
@@ -78,16 +79,17 @@ def energy_score(
     x, y, seen = _aligned(samples, truth, mask, least=2 if fair else 1)
     num, size = len(x), y.shape[-1]
     x = (x - y).reshape(num, -1, size).movedim(0, 1)
-    rows = max(1, MAX_PAIRS // num**2)
-    among = torch.cat([_all_distances(part) for part in x.split(rows)])
-    score = x.norm(dim=-1).mean(1) - among / (2 * num * (num - fair))
+    rows = max(1, MAX_PAIRS // min(num, MOST_PAIRED) ** 2)
+    apart = torch.cat([_mean_distance(part) for part in x.split(rows)])
+    score = x.norm(dim=-1).mean(1) - (0.5 if fair else 0.5 * (num - 1) / num) * apart
     return score.reshape(y.shape[:-1]).where(seen.any(-1), torch.nan)
 
 
-def _all_distances(x: Float[Tensor, "B N D"]) -> Float[Tensor, " B"]:
-    """Their sum over all pairs, of some samples at once."""
-    parts = [_distances(some, x).sum((1, 2)) for some in x.split(max(1, MAX_PAIRS // x.shape[1]), dim=1)]
-    return torch.stack(parts).sum(0)
+def _mean_distance(x: Float[Tensor, "B N D"]) -> Float[Tensor, " B"]:
+    """Of two different samples: over all pairs, or over those within groups of `MOST_PAIRED`, which have the same expectation."""
+    groups = x.split(MOST_PAIRED, dim=1)
+    pairs = sum(part.shape[1] * (part.shape[1] - 1) for part in groups)
+    return torch.stack([_distances(part, part).sum((1, 2)) for part in groups]).sum(0) / max(pairs, 1)
 
 
 def _distances(a: Float[Tensor, "*B N D"], b: Float[Tensor, "*B M D"]) -> Float[Tensor, "*B N M"]:
