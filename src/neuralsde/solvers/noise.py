@@ -100,7 +100,7 @@ class Noise:
 
     def to(self, device: torch.device | str) -> Noise:
         """The same streams, drawn on the device."""
-        return Noise(self.keys.to(device))
+        return self if self.keys.device == torch.device(device) else Noise(self.keys.to(device))
 
     def child(self, number: int) -> Noise:
         """Other streams of the same owners: a new one for each number."""

@@ -128,12 +128,6 @@ def _with_policy(run: Experiment, **settings: Any) -> PushTConfig:
     return replace(task, policy=replace(task.policy, **settings))
 
 
-def _as_brief(run: Experiment) -> Experiment:
-    """With as many samples as our brief training has."""
-    steps = BRIEF.steps * BRIEF.batch_size // run.train.batch_size
-    return replace(run, train=replace(run.train, steps=steps))
-
-
 def _without_mirror(run: Experiment) -> Experiment:
     return replace(run, task=replace(run.task, mirror=False))
 
@@ -184,7 +178,6 @@ def comparison() -> dict[str, Experiment]:
         "NSDE, trained on a CPU": on_cpu(),
         "NSDE, squared error, 90 demonstrations": replace(squared, task=replace(squared.task, num_demonstrations=90)),
         "Diffusion Policy, U-Net": diffusion_policy(),
-        "Diffusion Policy, U-Net, brief training": _as_brief(diffusion_policy()),
         "Diffusion Policy, U-Net, no mirror images": _without_mirror(diffusion_policy()),
         "Diffusion Policy, transformer": diffusion_transformer(),
         "Rectified Flow policy": rectified_flow(),
