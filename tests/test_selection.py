@@ -391,12 +391,8 @@ def test_a_plain_sde_is_trained_last_by_the_moments_of_whole_gaps():
     assert steps.trained_last(noisy) is noisy
     given = plan(diagnose(walks()), {"law": Euler()})
     assert given.trained_last(given.default) is given.default
-    for name in (
-        "missing",
-        "hundred",
-        "three_way",
-        "irregular",
-    ):  # also for many features, smooth paths and uneven gaps
+    others = ("missing", "hundred", "three_way", "irregular")  # entries, many features, smooth paths, uneven gaps
+    for name in others:
         other = plan(diagnose(of_zoo(name)[1]))
         assert other.exact is None and other.trained_last(other.default) is other.default
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import torch
-from run import make, paths
+from run import make, model_folder, paths
 from sets import SETS
 
 from neuralsde.core.records import RunError
@@ -69,14 +69,12 @@ def main() -> None:
     rows = [row for row in before["rows"] if row["set"] not in args.only]
     for name in args.only:
         began = time.perf_counter()
-        model = load(args.models / name.replace(" ", "_"))
+        model = load(model_folder(args.models, name))
         model = model.cuda() if torch.cuda.is_available() else model
-        rows.append({**ten_times(model, name, args.num_paths, args.seed), "commit": here["commit"]})
-        rows.sort(key=lambda row: list(SETS).index(row["set"]))
+        row = {**ten_times(model, name, args.num_paths, args.seed), "commit": here["commit"]}
+        rows = sorted([*rows, row], key=lambda row: list(SETS).index(row["set"]))
         write_results(args.output, {"command": command, "rows": rows, **here})
-        print(
-            {**next(r for r in rows if r["set"] == name), "seconds": round(time.perf_counter() - began, 1)}, flush=True
-        )
+        print({**row, "seconds": round(time.perf_counter() - began, 1)}, flush=True)
 
 
 if __name__ == "__main__":

@@ -89,8 +89,13 @@ def fitted(name: str, seed: int, budget: str, models: Path | None) -> dict[str, 
     if own.kind == "second order":
         out["coverage"] = coverage(model, where)
     if models is not None:
-        model.save_pretrained(models / name.replace(" ", "_"))
+        model.save_pretrained(model_folder(models, name))
     return out
+
+
+def model_folder(models: Path, name: str) -> Path:
+    """Where the model of a set is kept."""
+    return models / name.replace(" ", "_")
 
 
 def coverage(model: Any, where: Segments) -> float:

@@ -133,7 +133,6 @@ class Backtest:
         self.found: dict[str, list[float] | None] = {}
         if self.file is not None and self.file.exists():
             self.found = json.loads(read_text(self.file))
-        self.models: dict[str, NeuralSDE] = {}  # of the last trial and the best
         self.origins = Origins.of(self.panel, self.horizon)
         known = self.panel.until(self.origins.cut)
         self.learned = known.spread(MOST_LEARNED).some(MOST_ROWS)
@@ -167,27 +166,27 @@ class Backtest:
         ahead = self.origins.covariates(self.panel, which, self.horizon, self.known)
         return draw(model, kind.off, past, self.horizon, ahead_context=ahead, num_paths=num, sampler=how)
 
-    def try_kind(self, name: str, kind: Kind) -> Trial | None:
-        """A kind, trained and scored, or as it was; None where it cannot be."""
-        key = f"{name}: {kind}"
+    def try_kind(self, name: str, kind: Kind) -> tuple[Trial, NeuralSDE | None] | None:
+        """A kind, trained and scored, and its model, if it was not known already; None where it cannot be."""
+        key, model = f"{name}: {kind}", None
         if key not in self.found:
-            self.found[key] = self._scores(name, kind)
+            self.found[key], model = self._scores(kind)
             if self.file is not None:
                 write_json(self.file, self.found)
         scores = self.found[key]
         if scores is None:
             return None
-        self.trials.append(Trial(name, kind, np.array(scores)))
-        self.tick(f"{name}: {self.trials[-1].mean:.3f}")
-        return self.trials[-1]
+        trial = Trial(name, kind, np.array(scores))
+        self.trials.append(trial)
+        self.tick(f"{name}: {trial.mean:.3f}")
+        return trial, model
 
-    def _scores(self, name: str, kind: Kind) -> list[float] | None:
+    def _scores(self, kind: Kind) -> tuple[list[float] | None, NeuralSDE | None]:
         try:
             model = self.train_kind(kind)
         except (ValueError, RunError):
-            return None
-        self.models[name] = model
-        return self.score(self.draw_from(model, kind, self.choosing), self.choosing).tolist()
+            return None, None
+        return self.score(self.draw_from(model, kind, self.choosing), self.choosing).tolist(), model
 
     def _better(self, one: np.ndarray, other: np.ndarray) -> bool:
         """Clearly so: over origins, and over times, since series of one time go together."""
@@ -198,18 +197,18 @@ class Backtest:
 
     def run(self, first: Kind, moves: Sequence[tuple[str, Callable[[Kind], Kind | None]]]) -> Trial:
         """From the default to the best: one change after the other, each kept where it is clearly better."""
-        best = self.try_kind("default", first)
-        if best is None:
+        begun = self.try_kind("default", first)
+        if begun is None:
             raise ValueError("The series are too short or too much is missing to learn from them.")
+        best, model = begun
         for name, change in moves:
             kind = change(best.kind)
             if kind is None or kind == best.kind:
                 continue
             found = self.try_kind(name, kind)
-            if found is not None and self._better(found.scores, best.scores):
-                best = found
-            self.models = {name: model for name, model in self.models.items() if name == best.name}
-        self.model = self.models[best.name] if best.name in self.models else self.train_kind(best.kind)
+            if found is not None and self._better(found[0].scores, best.scores):
+                best, model = found
+        self.model = self.train_kind(best.kind) if model is None else model
         for noise in NOISES:
             scores = self.score(self.draw_from(self.model, best.kind, self.choosing, noise), self.choosing)
             if self._better(scores, best.scores):

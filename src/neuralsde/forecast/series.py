@@ -420,7 +420,9 @@ def _effort(
     kind: Kind, panel: Panel, seconds: float, folder: Path | None, seed: int, horizon: int, resume: bool
 ) -> tuple[int, int]:
     """Steps of a trial, on a ladder, and trials at most: what the budget comes to on this machine; once, and then as recorded."""
-    what = {"seed": seed, "budget": seconds, "horizon": horizon, "data": panel.fingerprint}
+    what: dict[str, Any] = {"seed": seed, "budget": seconds, "horizon": horizon}
+    if folder is not None:
+        what["data"] = panel.fingerprint
     known = recorded_search(folder, what, resume)
     if known is not None:
         return int(known["steps"]), int(known.get("trials", MOST_TRIALS))
