@@ -23,9 +23,9 @@ from neuralsde.selection.fit import on_ladder, seconds_of
 from neuralsde.selection.folds import split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Segments, gain
-from neuralsde.selection.search import drawing_time, in_words
+from neuralsde.selection.search import LONGER, Search, drawing_time, in_words, num_units
 from neuralsde.selection.stack import fit_together, form_of
-from neuralsde.selection.trials import small_products
+from neuralsde.selection.trials import Effort, Trials, small_products
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit as fit_model
 
@@ -418,6 +418,40 @@ def test_the_time_of_all_draws():
     assert drawing_time(steps, 3, {c.name: 2.0 for c in every}) == pytest.approx(2 * one)
     assert one > 2 * len(every) + 3 * 3  # each on two folds, and three of them on three
     assert drawing_time(replace(steps, first=[], moves=[]), 1, {steps.default.name: 1.0}) < one / 3
+
+
+def test_of_many_rough_steps_most_of_the_time_goes_into_the_last_training(monkeypatch):
+    """The choice is soon made; what remains is noise, which only more steps average out."""
+    monkeypatch.setattr(selection_fit, "measure_step", lambda c, f, config, *a, **k: 1e-5 * config.batch_size)
+    monkeypatch.setattr(selection_fit, "measure_draws", lambda every, *a: ({c.name: 0.01 for c, _ in every}, [1.0] * 4))
+    data, found = walks(), diagnose(walks())
+    _, _, folds = split(data, 0)
+    seen = {}
+    for num in (found.num_steps, 100_000):
+        steps = plan(replace(found, num_steps=num))
+        effort = selection_fit._effort(steps, folds, 600.0)
+        seen[num] = effort.last * effort.batch * 1e-5 / 600
+        assert effort.last >= 1_200  # steps, however large the batch; a ladder rounds down
+    small, large = seen.values()
+    assert small < 0.5 and 0.5 < large <= 0.9
+
+
+@pytest.mark.parametrize("num", [0, 1, 2])
+def test_what_is_planned_for_is_what_a_search_does(num):
+    """No finalist is counted that cannot be: time that is planned for is spent."""
+    data = walks(12, 30)
+    _, _, folds = split(data, 0)
+    steps = plan(diagnose(data), {"net": SMALL})
+    steps = replace(steps, first=steps.first[:num], moves=steps.moves[:num])
+    assert len(steps.first) == num
+    done: list[float] = []
+    trials = Trials(folds, replace(steps.train, batch_size=16), Effort(2, 2, 4, 4), None, done.append)
+    choice = Search(steps, trials, 2, lambda text: None).run()
+    outer = LONGER * (1 + (num > 0))  # the choice and the default, on paths of the outer split
+    planned = num_units(steps, len(folds)) - outer * sum(c.cost for c in (steps.default, *steps.first)) / (num + 1)
+    took = sum(done) / 2
+    assert len(choice.tried) == 2 if num == 0 else len(choice.tried) > 2
+    assert took == pytest.approx(planned) if num == 0 else 0.6 * planned <= took <= 1.4 * planned
 
 
 # All of it

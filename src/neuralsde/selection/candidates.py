@@ -22,7 +22,8 @@ MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
 FEW = 3  # dimensions of a plain SDE up to which it is trained last by the moments of whole gaps
 LARGEST_SMOOTH, LARGEST_ROUGH = 256, 8_192  # batches of the last training
 PART = 8  # batches, at least, that the data make
-MUCH = 20_000  # rough steps per dimension beyond which there is nothing to be had from noise on the inputs
+MUCH = 20_000  # rough steps per dimension beyond which little is left to choose and much to learn
+LAST, LONG_LAST = 0.3, 0.75  # of the budget, at least, that the last training takes; where rough steps are that many
 TOLD = ("correlated noise", "mixture", "season", "time")  # moves that follow from the diagnosis without a trial
 JITTER = 0.58  # growth of increments above which there is more than noise
 COARSE = 0.48  # growth of increments below which states revert within a gap
@@ -77,6 +78,7 @@ class Plan:
     moves: list[Move]  # of the best of these
     train: TrainConfig
     largest: int = LARGEST_SMOOTH  # batch of the last training
+    last: float = LAST  # share of the budget that it takes, at least
     exact: Move | None = None  # of plain SDEs, before the last training
 
     def trained_last(self, candidate: Candidate) -> Candidate:
@@ -116,7 +118,14 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     train = TrainConfig(batch_size=128 if smooth else 256, lr=3e-3 if net is SMALL else 2e-3, ema=0.99)
     largest = LARGEST_SMOOTH if smooth else min(LARGEST_ROUGH, max(found.num_steps // PART, LARGEST_SMOOTH))
     alike = found.dimensions <= FEW and found.complete and not smooth and "irregular" not in found
-    return Plan(made[0], made[1:], moves, train, largest, _moments(found) if alike and "law" not in fixed else None)
+    exact = _moments(found) if alike and "law" not in fixed else None
+    last = LAST if smooth or _few(found) else LONG_LAST
+    return Plan(made[0], made[1:], moves, train, largest, last, exact)
+
+
+def _few(found: Diagnosis) -> bool:
+    """Whether there are few steps for their dimensions."""
+    return found.num_steps <= MUCH * found.dimensions
 
 
 def _possible(candidate: Candidate) -> bool:
@@ -213,7 +222,7 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
         moves.append(Move("noise 0.2", {"noise": 0.2}, "much noise, against few data"))
     else:
         first += _principal(found, plain)
-    few = found.num_steps <= MUCH * found.dimensions
+    few = _few(found)
     if few:
         first.append(Candidate("input noise", usual, "noise on the inputs and a denoiser, against few data", 1.4))
     moves = [

@@ -45,7 +45,6 @@ from neuralsde.training.fit import fit as fit_model
 from neuralsde.training.run_folder import open_run
 
 SEARCH = "search.json"
-LAST = 0.3  # of the budget, at least, that the last training may take
 ALONE = 1.5  # what a step takes longer in a training of one model than in a stack
 DRAWING = 0.35  # largest share for drawing paths, before fewer are drawn
 TRAINING = 0.45  # least share for training
@@ -227,15 +226,17 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     for part in PARTS if short else PARTS[:1]:
         some, few = some_of(steps, folds, part)
         drawing, units = drawing_time(some, len(few), took), num_units(some, len(few))
-        if drawing + FEWEST * step * units <= (1 - LAST) * budget:
+        if drawing + FEWEST * step * units <= (1 - steps.last) * budget:
             break
     fitting = ((size, times) for size, times in zip(sizes, grown) if drawing * times <= DRAWING * budget)
     size, times = next(fitting, (sizes[-1], grown[-1]))
     left = max(budget - drawing * times, TRAINING * budget)
-    unit = min(max(on_ladder(left / step / (units + ALONE * BEYOND * LONGER)), FEWEST), MOST)
-    alone = max(left - step * units * unit, LAST * budget)
-    least, most = LONGER * unit, min(BEYOND * LONGER * unit, MOST_STEPS)
-    batch, one = _batch(steps, folds[0], alone, min(max(least, PLENTY), most), 3 if short else 4)
+    search = left * min(units / (units + ALONE * BEYOND * LONGER), 1 - steps.last)
+    unit = min(max(on_ladder(search / step / units), FEWEST), MOST)
+    alone = max(left - step * units * unit, steps.last * budget)
+    most = min(BEYOND * LONGER * unit, MOST_STEPS)
+    batch, one = _batch(steps, folds[0], alone, min(PLENTY, most), 3 if short else 4)
+    least = LONGER * unit * steps.train.batch_size / batch
     last = min(max(on_ladder(alone / one), least), most)
     return Effort(int(unit), int(last), *size, part, batch=batch)
 

@@ -72,29 +72,51 @@ def in_words(how: dict[str, float]) -> str:
 
 def num_units(plan: Plan, num_folds: int) -> float:
     """Steps of the whole search, in those of a short trial of the default."""
-    mean = mean_cost(plan)
-    first = len([plan.default, *plan.first]) * mean * early_folds(num_folds)
-    changes = [move.cost for most in SHARES_OF_MOVES for move in plan.moves[:most]]
-    second = (sum(changes) + 1) * mean * early_folds(num_folds)
-    final = LONGER * (num_folds * (FINALISTS + 1) + 2) * mean
-    return first + second + final
+    tried, changes = [plan.default, *plan.first], _most_changes(plan)
+    mean = sum(c.cost for c in tried) / len(tried)
+    short = sum(c.cost for c in (*tried, *changes)) + mean * _pairs(changes)
+    finalists = _num_finalists(plan, changes)
+    long = LONGER * mean * (num_folds * (finalists + 1) + min(finalists, 1) + 1)
+    return (short * early_folds(num_folds) + long) / plan.default.cost
 
 
 def drawing_time(plan: Plan, num_folds: int, took: Mapping[str, float]) -> float:
     """Seconds of all draws of the search, given those of one draw of each candidate."""
-    tried = [plan.default, *plan.first]
+    tried, changes = [plan.default, *plan.first], _most_changes(plan)
     mean = sum(took[c.name] for c in tried) / len(tried)
-    changes = min(sum(SHARES_OF_MOVES), 2 * len(plan.moves)) + 1
-    early = (len(tried) + changes) * mean * early_folds(num_folds)
+    early = (len(tried) + len(changes) + _pairs(changes)) * mean * early_folds(num_folds)
+    finalists = _num_finalists(plan, changes)
     further = [took[c.name] * sum(map(len, further_samplers(c))) for c in tried]
-    late = (FINALISTS + 1) * mean + 2 * sum(further) / len(tried)
+    late = (finalists + 1) * mean + (min(finalists, 1) + 1) * sum(further) / len(tried)
     return early + late * num_folds + 3 * mean
 
 
-def mean_cost(plan: Plan) -> float:
-    """Of a step of a candidate, in steps of the default."""
-    costs = [plan.default.cost, *(c.cost for c in plan.first)]
-    return sum(costs) / len(costs) / plan.default.cost
+def _most_changes(plan: Plan) -> list[Candidate]:
+    """The dearest changes that a search may come to try, whichever candidate is the best."""
+    tried = [plan.default, *plan.first]
+    every = ([best, *(c for c in tried if c is not best)] for best in tried)
+    made = ([c for _, _, c in _changes_of(ranked, plan.moves)] for ranked in every)
+    return max(made, key=lambda changes: sum(c.cost for c in changes))
+
+
+def _pairs(changes: list[Candidate]) -> int:
+    """Whether two changes may be tried together."""
+    return int(len(changes) > 1)
+
+
+def _num_finalists(plan: Plan, changes: list[Candidate]) -> int:
+    return min(FINALISTS, len(plan.first) + len(changes))
+
+
+def _changes_of(ranked: list[Candidate], moves: list[Move]) -> list[tuple[Candidate, Move, Candidate]]:
+    """Changes of the best and of the second best that are none of the candidates: of which, what was changed, what became of it."""
+    known, made = list(ranked), []
+    for candidate, most in zip(ranked, SHARES_OF_MOVES):
+        some = [(candidate, move, combined(candidate, move)) for move in moves]
+        fresh = [(a, b, c) for a, b, c in some if c is not None and not any(map(c.same_as, known))][:most]
+        made += fresh
+        known += [c for _, _, c in fresh]
+    return made
 
 
 def early_folds(num_folds: int) -> int:
@@ -135,13 +157,7 @@ class Search:
     def _changes(self, ranked: list[tuple[float, Candidate]], base: Score) -> list[tuple[float, Candidate]]:
         """Changes of the best few, and of the very best those two together that help most."""
         folds = range(early_folds(self.num_folds))
-        known = [c for _, c in ranked]
-        made: list[tuple[Candidate, Move, Candidate]] = []
-        for (_, candidate), most in zip(ranked, SHARES_OF_MOVES):
-            some = [(candidate, move, combined(candidate, move)) for move in self.plan.moves]
-            fresh = [(a, b, c) for a, b, c in some if c is not None and not any(map(c.same_as, known))][:most]
-            made += fresh
-            known += [c for _, _, c in fresh]
+        made = _changes_of([c for _, c in ranked], self.plan.moves)
         self.trials.forget()
         self.trials.train([c for _, _, c in made], self.unit, folds)
         found = [(self._short("changed", c, base).mean, c) for _, _, c in made]
