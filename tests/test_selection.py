@@ -436,6 +436,21 @@ def test_of_many_rough_steps_most_of_the_time_goes_into_the_last_training(monkey
     assert small < 0.5 and 0.5 < large <= 0.9
 
 
+def test_costs_of_a_step_are_measured_recorded_and_bounded(monkeypatch, tmp_path):
+    """A candidate of cheap steps gets more of them in the last training, as far as its choice holds."""
+    slow = {"default": 0.1, "input noise": 0.02}
+    monkeypatch.setattr(selection_fit, "measure_step", lambda c, *a, **k: slow.get(c.name, 0.05))
+    data = walks(12, 30)
+    found, (_, _, folds) = diagnose(data), split(data, 0)
+    steps, effort = selection_fit._planned(found, {}, folds, 600.0, tmp_path, {}, False)
+    assert effort.costs["default"] == 1.0 and effort.costs["input noise"] == 0.2
+    assert {c.name: c.cost for c in steps.first} == {c.name: effort.costs[c.name] for c in steps.first}
+    again, known = selection_fit._planned(found, {}, folds, 600.0, tmp_path, {}, True)
+    assert known == effort and again == steps
+    assert selection_fit._planned(found, {}, folds, 59.0, None, {}, False)[1].costs == {}  # too short to measure
+    assert [selection_fit._last_steps(wanted, 100, 2) for wanted in (10, 1_300, 10**6)] == [300, 1_250, 2_400]
+
+
 @pytest.mark.parametrize("num", [0, 1, 2])
 def test_what_is_planned_for_is_what_a_search_does(num):
     """No finalist is counted that cannot be: time that is planned for is spent."""

@@ -81,6 +81,13 @@ class Plan:
     last: float = LAST  # share of the budget that it takes, at least
     exact: Move | None = None  # of plain SDEs, before the last training
 
+    def with_costs(self, costs: Mapping[str, float]) -> Plan:
+        """With costs of a step as measured, by name; in steps of the default, which costs 1 then."""
+        if not costs:
+            return self
+        first = [replace(c, cost=costs.get(c.name, c.cost)) for c in self.first]
+        return replace(self, default=replace(self.default, cost=1.0), first=first)
+
     def trained_last(self, candidate: Candidate) -> Candidate:
         """As the last training has it: a plain SDE with the moments of whole gaps, any other candidate as it is.
 

@@ -9,6 +9,7 @@ import re
 import time
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, overload
@@ -58,9 +59,7 @@ SHORT = 60.0  # seconds of a budget under which less is tried, where there is no
 PARTS = (1.0, 0.5, 0.25, 0.0)  # of the candidates, their changes and the folds
 MOST_STEPS = 20_000  # of the last training
 PLENTY = 1_500  # steps of the last training beyond which time goes into larger batches
-BEYOND = (
-    4  # steps of the last training at most, in those of the final: a choice holds for trainings of about that length
-)
+BEYOND = 4  # steps of the last training at most, in those of the final
 WORSE = 1.3  # how much worse the last training may score on its own data than the trials on that of others
 UNITS = {
     "s": 1,
@@ -202,10 +201,11 @@ def _planned(
     known = recorded_search(folder, what, resume)
     if known is not None:
         effort = Effort(**{f.name: known[f.name] for f in fields(Effort) if f.name in known})
-        return plan(found, fixed, large=effort.large), effort
+        return plan(found, fixed, large=effort.large).with_costs(effort.costs), effort
     for large in (True, False) if seconds >= LONG and "smooth" in found else (False,):
         steps = plan(found, fixed, large=large)
         effort = replace(_effort(steps, folds, seconds), large=large)
+        steps = steps.with_costs(effort.costs)
         if effort.unit >= ENOUGH:
             break
     if folder is not None:
@@ -218,6 +218,8 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     """What the budget comes to on this machine, on a ladder."""
     short, began = seconds < SHORT, time.perf_counter()
     step = measure_step(steps.default, folds[0], steps.train, num=3 if short else 8)
+    costs = {} if short else _costs(steps, folds[0], step)
+    steps = steps.with_costs(costs)
     every = [(c, how) for c in (steps.default, *steps.first) for how in quick_samplers(c).values()]
     sizes = DRAWS[-1:] if short else DRAWS
     took, grown = measure_draws(every[:1] if short else every, folds[0], sizes)
@@ -232,13 +234,28 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     size, times = next(fitting, (sizes[-1], grown[-1]))
     left = max(budget - drawing * times, TRAINING * budget)
     search = left * min(units / (units + ALONE * BEYOND * LONGER), 1 - steps.last)
-    unit = min(max(on_ladder(search / step / units), FEWEST), MOST)
+    unit = int(min(max(on_ladder(search / step / units), FEWEST), MOST))
     alone = max(left - step * units * unit, steps.last * budget)
-    most = min(BEYOND * LONGER * unit, MOST_STEPS)
-    batch, one = _batch(steps, folds[0], alone, min(PLENTY, most), 3 if short else 4)
-    least = LONGER * unit * steps.train.batch_size / batch
-    last = min(max(on_ladder(alone / one), least), most)
-    return Effort(int(unit), int(last), *size, part, batch=batch)
+    batch, one = _batch(steps, folds[0], alone, min(PLENTY, BEYOND * LONGER * unit), 3 if short else 4)
+    last = _last_steps(alone / one, unit, batch / steps.train.batch_size)
+    return Effort(unit, last, *size, part, batch=batch, costs=costs)
+
+
+def _costs(steps: Plan, fold: Fold, step: float) -> dict[str, float]:
+    """Of a training step of each candidate, in steps of the default; without those that data of this kind cannot train."""
+    costs = {steps.default.name: 1.0}
+    for candidate in steps.first:
+        with suppress(ValueError):
+            costs[candidate.name] = round(measure_step(candidate, fold, steps.train, num=3) / step, 2)
+    return costs
+
+
+def _last_steps(wanted: float, unit: int, larger: float) -> int:
+    """Steps of the last training, on the ladder; bounded, since a choice holds for trainings of about the final's length.
+
+    At least as much is seen as in the final, in batches that are so many times larger.
+    """
+    return int(max(min(on_ladder(wanted), BEYOND * LONGER * unit, MOST_STEPS), LONGER * unit / larger))
 
 
 def _batch(steps: Plan, fold: Fold, seconds: float, plenty: float, num: int) -> tuple[int, float]:
@@ -289,8 +306,9 @@ def _refit(
 ) -> tuple[NeuralSDE, Candidate, int]:
     """The choice, trained on everything; with what it was trained as, and for how many steps."""
     unit, own, default = effort.unit, steps.trained_last(choice.candidate), steps.trained_last(steps.default)
-    num = unit if choice.shorter else max(round(effort.last * default.cost / own.cost), LONGER * unit)
     batch = effort.batch or steps.train.batch_size
+    wanted = effort.last * default.cost / own.cost
+    num = unit if choice.shorter else _last_steps(wanted, unit, batch / steps.train.batch_size)
     config = replace(steps.train, steps=num, batch_size=batch, ema=0.995 if num > 1_000 else steps.train.ema)
     options = replace(QUIET, cpu=cpu)
     model = train(own, data, config, options=options, run_dir=run, resume=resume)

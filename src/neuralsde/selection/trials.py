@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,7 @@ class Effort:
     part: float = 1.0  # of the candidates, their changes and the folds
     large: bool = False  # whether nets are
     batch: int = 0  # of the last training; 0: as in the trials
+    costs: dict[str, float] = field(default_factory=dict)  # of a step of each candidate, in steps of the default
 
 
 class Trials:
