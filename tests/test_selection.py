@@ -444,7 +444,8 @@ def test_costs_of_a_step_are_measured_recorded_and_bounded(monkeypatch, tmp_path
     found, (_, _, folds) = diagnose(data), split(data, 0)
     steps, effort = selection_fit._planned(found, {}, folds, 600.0, tmp_path, {}, False)
     assert effort.costs["default"] == 1.0 and effort.costs["input noise"] == 0.2
-    assert {c.name: c.cost for c in steps.first} == {c.name: effort.costs[c.name] for c in steps.first}
+    assert {c.name: c.cost for c in steps.every()} == effort.costs
+    assert steps.trained_last(steps.default).cost == effort.costs["moments"]
     again, known = selection_fit._planned(found, {}, folds, 600.0, tmp_path, {}, True)
     assert known == effort and again == steps
     assert selection_fit._planned(found, {}, folds, 59.0, None, {}, False)[1].costs == {}  # too short to measure

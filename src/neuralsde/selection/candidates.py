@@ -85,8 +85,25 @@ class Plan:
         """With costs of a step as measured, by name; in steps of the default, which costs 1 then."""
         if not costs:
             return self
-        first = [replace(c, cost=costs.get(c.name, c.cost)) for c in self.first]
-        return replace(self, default=replace(self.default, cost=1.0), first=first)
+
+        def measured(move: Move) -> Move:
+            made = combined(self.default, move)
+            return move if made is None else replace(move, cost=costs.get(made.name, move.cost))
+
+        return replace(
+            self,
+            default=replace(self.default, cost=1.0),
+            first=[replace(c, cost=costs.get(c.name, c.cost)) for c in self.first],
+            moves=[measured(move) for move in self.moves],
+            exact=None if self.exact is None else measured(self.exact),
+        )
+
+    def every(self) -> list[Candidate]:
+        """The default, what is tried beside it, and each change of the default; one of each name."""
+        moves = [*self.moves, *([] if self.exact is None else [self.exact])]
+        made = [combined(self.default, move) for move in moves]
+        named = {c.name: c for c in (self.default, *self.first, *made) if c is not None}
+        return list(named.values())
 
     def trained_last(self, candidate: Candidate) -> Candidate:
         """As the last training has it: a plain SDE with the moments of whole gaps, any other candidate as it is.

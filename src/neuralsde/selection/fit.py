@@ -244,7 +244,7 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
 def _costs(steps: Plan, fold: Fold, step: float) -> dict[str, float]:
     """Of a training step of each candidate, in steps of the default; without those that data of this kind cannot train."""
     costs = {steps.default.name: 1.0}
-    for candidate in steps.first:
+    for candidate in steps.every()[1:]:
         with suppress(ValueError):
             costs[candidate.name] = round(measure_step(candidate, fold, steps.train, num=3) / step, 2)
     return costs
