@@ -23,7 +23,7 @@ from neuralsde.selection.fit import on_ladder, seconds_of
 from neuralsde.selection.folds import split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Segments, gain
-from neuralsde.selection.search import LONGER, Search, drawing_time, in_words, num_units
+from neuralsde.selection.search import ALONE, LONGER, Search, drawing_time, in_words, num_units
 from neuralsde.selection.stack import fit_together, form_of
 from neuralsde.selection.trials import Effort, Trials, small_products
 from neuralsde.training.config import TrainConfig
@@ -378,9 +378,9 @@ def test_under_a_minute_less_is_tried_where_there_is_no_time(monkeypatch):
 def test_time_beyond_plenty_of_steps_goes_into_larger_batches(monkeypatch, seconds, batch):
     monkeypatch.setattr(selection_fit, "measure_step", lambda c, f, config, *_, **__: 1e-4 * config.batch_size)
     steps = plan(diagnose(walks(3_000, 40)))
-    assert selection_fit._batch(steps, None, seconds, plenty=900, num=3) == (batch, 1e-4 * batch)
+    assert selection_fit._batch(steps, None, seconds, plenty=900) == (batch, 1e-4 * batch)
     few = plan(diagnose(walks(200, 40)))  # of 7,800 steps a batch is at most an eighth
-    assert selection_fit._batch(few, None, seconds, plenty=900, num=3)[0] == min(batch, 512)
+    assert selection_fit._batch(few, None, seconds, plenty=900)[0] == min(batch, 512)
 
 
 def test_a_plain_sde_is_trained_last_by_the_moments_of_whole_gaps():
@@ -463,7 +463,7 @@ def test_what_is_planned_for_is_what_a_search_does(num):
     done: list[float] = []
     trials = Trials(folds, replace(steps.train, batch_size=16), Effort(2, 2, 4, 4), None, done.append)
     choice = Search(steps, trials, 2, lambda text: None).run()
-    outer = LONGER * (1 + (num > 0))  # the choice and the default, on paths of the outer split
+    outer = ALONE * LONGER * (1 + (num > 0))  # the choice and the default, on paths of the outer split
     planned = num_units(steps, len(folds)) - outer * sum(c.cost for c in (steps.default, *steps.first)) / (num + 1)
     took = sum(done) / 2
     assert len(choice.tried) == 2 if num == 0 else len(choice.tried) > 2

@@ -29,7 +29,7 @@ from neuralsde.selection.candidates import Candidate, Plan, plan
 from neuralsde.selection.folds import Fold, split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Score, Segments
-from neuralsde.selection.search import LONGER, Choice, Search, drawing_time, num_units, quick_samplers
+from neuralsde.selection.search import ALONE, LONGER, Choice, Search, drawing_time, num_units, quick_samplers
 from neuralsde.selection.trials import (
     QUIET,
     Effort,
@@ -46,7 +46,6 @@ from neuralsde.training.fit import fit as fit_model
 from neuralsde.training.run_folder import open_run
 
 SEARCH = "search.json"
-ALONE = 1.5  # what a step takes longer in a training of one model than in a stack
 DRAWING = 0.35  # largest share for drawing paths, before fewer are drawn
 TRAINING = 0.45  # least share for training
 DRAWS = ((32, 32), (16, 32), (16, 16), (8, 16))  # origins of a fold, and paths from each
@@ -217,8 +216,8 @@ def _planned(
 def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     """What the budget comes to on this machine, on a ladder."""
     short, began = seconds < SHORT, time.perf_counter()
-    step = measure_step(steps.default, folds[0], steps.train, num=3 if short else 8)
-    costs = {} if short else _costs(steps, folds[0], step)
+    step = measure_step(steps.default, folds[0], steps.train, len(folds))
+    costs = {} if short else _costs(steps, folds, step)
     steps = steps.with_costs(costs)
     every = [(c, how) for c in (steps.default, *steps.first) for how in quick_samplers(c).values()]
     sizes = DRAWS[-1:] if short else DRAWS
@@ -236,17 +235,17 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     search = left * min(units / (units + ALONE * BEYOND * LONGER), 1 - steps.last)
     unit = int(min(max(on_ladder(search / step / units), FEWEST), MOST))
     alone = max(left - step * units * unit, steps.last * budget)
-    batch, one = _batch(steps, folds[0], alone, min(PLENTY, BEYOND * LONGER * unit), 3 if short else 4)
+    batch, one = _batch(steps, folds[0], alone, min(PLENTY, BEYOND * LONGER * unit))
     last = _last_steps(alone / one, unit, batch / steps.train.batch_size)
     return Effort(unit, last, *size, part, batch=batch, costs=costs)
 
 
-def _costs(steps: Plan, fold: Fold, step: float) -> dict[str, float]:
+def _costs(steps: Plan, folds: list[Fold], step: float) -> dict[str, float]:
     """Of a training step of each candidate, in steps of the default; without those that data of this kind cannot train."""
     costs = {steps.default.name: 1.0}
     for candidate in steps.every()[1:]:
         with suppress(ValueError):
-            costs[candidate.name] = round(measure_step(candidate, fold, steps.train, num=3) / step, 2)
+            costs[candidate.name] = round(measure_step(candidate, folds[0], steps.train, len(folds)) / step, 2)
     return costs
 
 
@@ -258,7 +257,7 @@ def _last_steps(wanted: float, unit: int, larger: float) -> int:
     return int(max(min(on_ladder(wanted), BEYOND * LONGER * unit, MOST_STEPS), LONGER * unit / larger))
 
 
-def _batch(steps: Plan, fold: Fold, seconds: float, plenty: float, num: int) -> tuple[int, float]:
+def _batch(steps: Plan, fold: Fold, seconds: float, plenty: float) -> tuple[int, float]:
     """The largest batch of a last training of the default that leaves plenty of steps, and the seconds of one.
 
     Rough steps are mostly noise: their drift is told by how many of them were seen, and a large batch shows more in equal time.
@@ -266,7 +265,7 @@ def _batch(steps: Plan, fold: Fold, seconds: float, plenty: float, num: int) -> 
     last, batch = steps.trained_last(steps.default), steps.train.batch_size
 
     def one(size: int) -> float:
-        return measure_step(last, fold, replace(steps.train, batch_size=size), num, members=1)
+        return measure_step(last, fold, replace(steps.train, batch_size=size), 1)
 
     took = one(batch)
     while 2 * batch <= steps.largest and seconds / (larger := one(2 * batch)) >= plenty:

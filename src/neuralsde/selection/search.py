@@ -12,6 +12,7 @@ from neuralsde.selection.scores import Score, gain
 from neuralsde.selection.trials import Samplers, Trials
 
 LONGER = 6  # steps of the final, in those of a short trial: what is best after few steps is often not so after many
+ALONE = 1.5  # what a step takes longer in a training of one model than in a stack
 FINALISTS = 2
 SHARES_OF_MOVES = (4, 2)  # changes of the best and of the second best that are tried
 PULLS, HARD, SHARES, SUBSTEPS = (0.25, 0.75), (0.5, 1.5), (0.5,), 4
@@ -76,7 +77,7 @@ def num_units(plan: Plan, num_folds: int) -> float:
     mean = sum(c.cost for c in tried) / len(tried)
     short = sum(c.cost for c in (*tried, *changes)) + mean * _pairs(changes)
     finalists = _num_finalists(plan, changes)
-    long = LONGER * mean * (num_folds * (finalists + 1) + min(finalists, 1) + 1)
+    long = LONGER * mean * (num_folds * (finalists + 1) + ALONE * (min(finalists, 1) + 1))
     return (short * early_folds(num_folds) + long) / plan.default.cost
 
 

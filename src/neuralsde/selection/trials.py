@@ -7,7 +7,6 @@ search that was stopped goes on from there, with the same numbers.
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
 import warnings
@@ -32,7 +31,7 @@ from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 
 QUIET = RunOptions(progress=False)
-MOST_TOGETHER, FEW_TOGETHER = 16, 4  # models trained in one batch, at most and commonly
+MOST_TOGETHER = 16  # models trained in one batch
 Samplers = dict[str, dict[str, float]]
 """By name: `pull` per reference step, share of the noise, substeps."""
 USUAL: Samplers = {"as trained": {}}
@@ -174,17 +173,18 @@ class Trials:
                 new.write_text(json.dumps(self.known), encoding="utf-8")
 
 
-def measure_step(
-    candidate: Candidate, fold: Fold, config: TrainConfig, num: int = 8, members: int = FEW_TOGETHER
-) -> float:
-    """Seconds of a step of a member of a stack."""
+def measure_step(candidate: Candidate, fold: Fold, config: TrainConfig, members: int, num: int = 5) -> float:
+    """Seconds of a step of a member of a stack: what `num` more steps take, without what it takes to begin."""
     models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(members)))
-    step = math.inf
-    for _ in range(3):
+
+    def took(steps: int) -> float:
         began = time.perf_counter()
-        fit_together(models, pairs, replace(config, steps=num))
-        step = min(step, (time.perf_counter() - began) / num / len(models))
-    return step
+        fit_together(models, pairs, replace(config, steps=steps))
+        return time.perf_counter() - began
+
+    took(1)  # the first takes longer
+    more = [min(took(steps) for _ in range(2)) for steps in (1, 1 + num)]
+    return max(more[1] - more[0], 0.1 * more[1]) / num / members
 
 
 def measure_draws(
