@@ -4,7 +4,8 @@
     python benchmarks/zoo/long_paths.py --models runs/zoo --output results/zoo_long.json
 
 Paths start where training paths do. `spread` is the standard deviation over paths at the end, after ten lengths, in that of all
-training states: about 1 where a process is stationary. `beyond` is how far the 99th of 100 paths leaves the range of the
+training states; `true_spread` is that of the true process, by as many paths as the set has: both fall where paths settle, and grow
+where they go apart. Sets that are not simulated have none. `beyond` is how far the 99th of 100 paths leaves the range of the
 training states, in widths of that range. Features that never move are left out. With `--only` the other rows of the output stay.
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
+import sets
 import torch
 from run import make, model_folder, paths
 from sets import SETS
@@ -29,6 +31,22 @@ from neuralsde.models.build import load
 from neuralsde.training.run_folder import provenance, write_results
 
 NUM, TIMES = 10_000, 10
+
+
+def true_ends(name: str, seed: int) -> np.ndarray | None:
+    """States (P, d) of the true process after ten lengths; None where a set is not simulated."""
+    simulate, lengths = sets.simulate, []
+
+    def longer(rng: Any, start: Any, num: int, *how: Any, **more: Any) -> np.ndarray:
+        lengths.append(num)
+        return simulate(rng, start, TIMES * (num - 1) + 1, *how, **more)
+
+    sets.simulate = longer
+    try:
+        own = make(name, seed)
+    finally:
+        sets.simulate = simulate
+    return np.stack([path[-1] for path in (*own.train, *own.test)]) if lengths else None
 
 
 def ten_times(model: Any, name: str, num: int, seed: int) -> dict[str, Any]:
@@ -47,11 +65,13 @@ def ten_times(model: Any, name: str, num: int, seed: int) -> dict[str, Any]:
     low, high = (torch.from_numpy(f(known.numpy(), axis=0)) for f in (np.nanmin, np.nanmax))
     moves = high > low
     beyond = (torch.maximum(low - drawn, drawn - high) / (high - low))[..., moves].amax((1, 2)).clamp(min=0)
-    spread = drawn[:, -1].std(0) / torch.from_numpy(np.nanstd(known.numpy(), axis=0))
+    usual, ends = np.nanstd(known.numpy(), axis=0)[moves], true_ends(name, seed)
+    spread = drawn[:, -1].std(0).numpy()[moves] / usual
     return {
         **row,
         "finite": bool(drawn.isfinite().all()),
-        "spread": float(spread[moves].median()),
+        "spread": float(np.median(spread)),
+        "true_spread": None if ends is None else float(np.median(np.nanstd(ends, axis=0)[moves] / usual)),
         "beyond": float(beyond.quantile(0.99)),
     }
 

@@ -85,25 +85,33 @@ class Plan:
         """With costs of a step as measured, by name; in steps of the default, which costs 1 then."""
         if not costs:
             return self
+        plain = self._plain()
 
-        def measured(move: Move) -> Move:
-            made = combined(self.default, move)
-            return move if made is None else replace(move, cost=costs.get(made.name, move.cost))
+        def measured(base: Candidate, move: Move) -> Move:
+            made = combined(base, move)
+            if made is None or made.name not in costs:
+                return move
+            return replace(move, cost=costs[made.name] / costs[base.name])
 
         return replace(
             self,
             default=replace(self.default, cost=1.0),
             first=[replace(c, cost=costs.get(c.name, c.cost)) for c in self.first],
-            moves=[measured(move) for move in self.moves],
-            exact=None if self.exact is None else measured(self.exact),
+            moves=[measured(self.default, move) for move in self.moves],
+            exact=measured(plain, self.exact) if plain and self.exact else self.exact,
         )
 
     def every(self) -> list[Candidate]:
-        """The default, what is tried beside it, and each change of the default; one of each name."""
-        moves = [*self.moves, *([] if self.exact is None else [self.exact])]
-        made = [combined(self.default, move) for move in moves]
+        """The default, what is tried beside it, changes of the default, and a plain one as trained last; one of each name."""
+        plain = self._plain()
+        made = [combined(self.default, move) for move in self.moves]
+        made += [combined(plain, self.exact)] if plain and self.exact else []
         named = {c.name: c for c in (self.default, *self.first, *made) if c is not None}
         return list(named.values())
+
+    def _plain(self) -> Candidate | None:
+        """The first candidate that the last training changes."""
+        return next((c for c in (self.default, *self.first) if _is_plain(c)), None)
 
     def trained_last(self, candidate: Candidate) -> Candidate:
         """As the last training has it: a plain SDE with the moments of whole gaps, any other candidate as it is.
@@ -111,12 +119,14 @@ class Plan:
         Both laws draw alike at the gaps of the data, where these are even. Euler's fields belong to these gaps alone: over a gap of
         0.5 a rate of 1 is learned as 0.79. Fields learned by the moments are those of the SDE.
         """
-        config = candidate.config
-        plain = (
-            isinstance(config.law, Euler) and config.history == 1 and config.start_probability == 1 and not config.noisy
-        )
-        made = combined(candidate, self.exact) if plain and self.exact is not None else None
+        made = combined(candidate, self.exact) if self.exact is not None and _is_plain(candidate) else None
         return candidate if made is None else replace(made, name=candidate.name, why=candidate.why)
+
+
+def _is_plain(candidate: Candidate) -> bool:
+    """Whether it is an SDE of the state alone, learned from start states without noise on them."""
+    config = candidate.config
+    return isinstance(config.law, Euler) and config.history == 1 and config.start_probability == 1 and not config.noisy
 
 
 def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: bool = False) -> Plan:
