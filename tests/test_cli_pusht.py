@@ -214,7 +214,7 @@ def test_a_policy_of_another_task_is_refused(folder, tmp_path, capsys):
 def test_what_is_not_installed_is_named(folder, module, options, extra, command, monkeypatch, capsys):
     if command == "demo" and module == "av":
         return
-    pusht_sim._gym_pusht.cache_clear()
+    pusht_sim.gym_pusht.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)
     arguments = ["evaluate", folder, *options] if command == "evaluate" else ["demo", "pusht", "--policy", folder]
     assert f"pip install 'neuralsde[{extra}]'" in fails(capsys, *arguments)

@@ -242,7 +242,7 @@ def sim():
 
 def test_the_image_that_is_seen_is_that_of_the_environment(sim):
     """Bit for bit, in contact with the block too, and whatever its controller did before."""
-    theirs = sim._gym_pusht().PushTEnv(obs_type="pixels_agent_pos", render_mode="rgb_array")
+    theirs = sim.gym_pusht().PushTEnv(obs_type="pixels_agent_pos", render_mode="rgb_array")
     expected, _ = theirs.reset(seed=3)
     states, images, agents = [], [], []
     for _ in range(15):

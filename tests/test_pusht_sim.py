@@ -8,6 +8,7 @@ from jaxtyping import TypeCheckError
 
 pytest.importorskip("gym_pusht", reason="needs gym-pusht: pip install 'neuralsde[pusht]'")
 
+from neuralsde.experiments.config import PushTConfig
 from neuralsde.experiments.pusht import sim as pusht_sim
 from neuralsde.experiments.pusht.sim import (
     GOAL,
@@ -20,6 +21,7 @@ from neuralsde.experiments.pusht.sim import (
     outline,
     render_states,
 )
+from neuralsde.experiments.task import task_for
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def some_states(rng, num, spread=60.0):
 
 def original():
     """The environment as it is installed."""
-    return pusht_sim._gym_pusht().PushTEnv()
+    return pusht_sim.gym_pusht().PushTEnv()
 
 
 # Geometry
@@ -303,9 +305,11 @@ def test_without_the_package_the_remedy_is_told(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "gym_pusht.envs", None)
-    pusht_sim._gym_pusht.cache_clear()
+    pusht_sim.gym_pusht.cache_clear()
     try:
         with pytest.raises(ValueError, match=r"pip install 'neuralsde\[pusht\]'"):
             PushT()
+        with pytest.raises(ValueError, match="gym-pusht"):  # before a training, not after it
+            task_for(PushTConfig(data="nowhere.npz")).data()
     finally:
-        pusht_sim._gym_pusht.cache_clear()
+        pusht_sim.gym_pusht.cache_clear()

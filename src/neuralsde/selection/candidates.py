@@ -89,7 +89,7 @@ class Plan:
 
         def measured(base: Candidate, move: Move) -> Move:
             made = combined(base, move)
-            if made is None or made.name not in costs:
+            if made is None or not {base.name, made.name} <= costs.keys():
                 return move
             return replace(move, cost=costs[made.name] / costs[base.name])
 

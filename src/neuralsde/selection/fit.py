@@ -245,7 +245,8 @@ def _costs(steps: Plan, folds: list[Fold], step: float) -> dict[str, float]:
     costs = {steps.default.name: 1.0}
     for candidate in steps.every()[1:]:
         with suppress(ValueError):
-            costs[candidate.name] = round(measure_step(candidate, folds[0], steps.train, len(folds)) / step, 2)
+            took = measure_step(candidate, folds[0], steps.train, len(folds))
+            costs[candidate.name] = max(round(took / step, 2), 0.01)
     return costs
 
 

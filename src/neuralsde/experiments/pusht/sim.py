@@ -100,7 +100,7 @@ def with_images(states: np.ndarray, images: np.ndarray, dtype: Any = np.float32)
 
 
 @cache
-def _gym_pusht() -> Any:
+def gym_pusht() -> Any:
     """The module of the environment; needs no window."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -117,7 +117,7 @@ def _gym_pusht() -> Any:
 @cache
 def _goal() -> Any:
     """The goal as a shape of shapely, which comes with gym-pusht."""
-    _gym_pusht()
+    gym_pusht()
     import shapely
 
     goal = shapely.polygons(outline(np.array([[0.0, 0.0, *GOAL]]))[0])
@@ -137,7 +137,7 @@ class PushT:
     """One plane with an agent and a block; `reset` or `set_state` first."""
 
     def __init__(self, control_hz: float = 10.0) -> None:
-        self._env = _gym_pusht().PushTEnv()
+        self._env = gym_pusht().PushTEnv()
         self._env._handle_collision = lambda *_: None  # only counts contacts, at a third of the cost of a step
         self._substeps = round(PHYSICS_HZ / control_hz) if control_hz > 0 else 0
         divides = self._substeps >= 1 and math.isclose(self._substeps * control_hz, PHYSICS_HZ)

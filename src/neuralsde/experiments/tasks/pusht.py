@@ -95,6 +95,7 @@ class PushTTask(Task[PushTConfig]):
 
     def data(self, seed: int = 0) -> Trajectories:
         """Paths of actions with what was seen before; images in half precision, which has room for bytes and quarter pixels."""
+        sim.gym_pusht()  # what will score the policy; an error now, not after the training
         config, demos = self.config, self.demonstrations()
         states = demos.observations["state"]
         if config.observation != "image":
