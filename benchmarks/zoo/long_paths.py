@@ -91,7 +91,8 @@ def main() -> None:
         began = time.perf_counter()
         model = load(model_folder(args.models, name))
         model = model.cuda() if torch.cuda.is_available() else model
-        row = {**ten_times(model, name, args.num_paths, args.seed), "commit": here["commit"]}
+        row = ten_times(model, name, args.num_paths, args.seed)
+        row |= {"commit": here["commit"], "gpu": here["hardware"]["gpu"]}
         rows = sorted([*rows, row], key=lambda row: list(SETS).index(row["set"]))
         write_results(args.output, {"command": command, "rows": rows, **here})
         print({**row, "seconds": round(time.perf_counter() - began, 1)}, flush=True)
