@@ -51,12 +51,12 @@ def true_ends(name: str, seed: int) -> np.ndarray | None:
 
 def ten_times(model: Any, name: str, num: int, seed: int) -> dict[str, Any]:
     """What becomes of long paths of a set."""
-    own = make(name, seed)
-    data = paths(own, test=False)
+    made = make(name, seed)
+    data = paths(made, test=False)
     duration = float(data.durations.median())
     first = (data.lengths.cumsum(0) - data.lengths)[torch.arange(num) % len(data)]
     slots = data.slots(first, history=model.config.history, spacing=model.lag)
-    row = {"set": name, "seed": seed, "num_paths": num, "stationary": own.stationary}
+    row = {"set": name, "seed": seed, "num_paths": num, "stationary": made.stationary}
     try:
         drawn = model.sample(data.states[slots], duration * np.linspace(0, TIMES, TIMES + 1), rng=0)[:, 0].cpu()
     except (ValueError, RunError) as error:
@@ -65,13 +65,14 @@ def ten_times(model: Any, name: str, num: int, seed: int) -> dict[str, Any]:
     low, high = (torch.from_numpy(f(known.numpy(), axis=0)) for f in (np.nanmin, np.nanmax))
     moves = high > low
     beyond = (torch.maximum(low - drawn, drawn - high) / (high - low))[..., moves].amax((1, 2)).clamp(min=0)
-    usual, ends = np.nanstd(known.numpy(), axis=0)[moves], true_ends(name, seed)
-    spread = drawn[:, -1].std(0).numpy()[moves] / usual
+    own = moves.numpy()
+    usual, ends = np.nanstd(known.numpy(), axis=0)[own], true_ends(name, seed)
+    spread = drawn[:, -1].std(0).numpy()[own] / usual
     return {
         **row,
         "finite": bool(drawn.isfinite().all()),
         "spread": float(np.median(spread)),
-        "true_spread": None if ends is None else float(np.median(np.nanstd(ends, axis=0)[moves] / usual)),
+        "true_spread": None if ends is None else float(np.median(np.nanstd(ends, axis=0)[own] / usual)),
         "beyond": float(beyond.quantile(0.99)),
     }
 
