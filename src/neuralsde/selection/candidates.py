@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from neuralsde.core.records import with_settings
@@ -43,7 +44,7 @@ class Candidate:
         """Time between the states of a transition."""
         return self.settings.get("lag")
 
-    @property
+    @cached_property
     def config(self) -> NeuralSDEConfig:
         """Its settings; a combination that cannot be is refused."""
         own = {name: value for name, value in self.settings.items() if name != "lag"}

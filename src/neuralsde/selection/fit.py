@@ -200,17 +200,15 @@ def _planned(
     known = recorded_search(folder, what, resume)
     if known is not None:
         effort = Effort(**{f.name: known[f.name] for f in fields(Effort) if f.name in known})
-        return plan(found, fixed, large=effort.large).with_costs(effort.costs), effort
-    for large in (True, False) if seconds >= LONG and "smooth" in found else (False,):
-        steps = plan(found, fixed, large=large)
-        effort = replace(_effort(steps, folds, seconds), large=large)
-        steps = steps.with_costs(effort.costs)
-        if effort.unit >= ENOUGH:
-            break
-    if folder is not None:
-        with replacing(folder / SEARCH) as new:
-            new.write_text(json.dumps({**asdict(effort), **what}), encoding="utf-8")
-    return steps, effort
+    else:
+        for large in (True, False) if seconds >= LONG and "smooth" in found else (False,):
+            effort = replace(_effort(plan(found, fixed, large=large), folds, seconds), large=large)
+            if effort.unit >= ENOUGH:
+                break
+        if folder is not None:
+            with replacing(folder / SEARCH) as new:
+                new.write_text(json.dumps({**asdict(effort), **what}), encoding="utf-8")
+    return plan(found, fixed, large=effort.large).with_costs(effort.costs), effort
 
 
 def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
