@@ -16,11 +16,11 @@ from neuralsde.training.config import TrainConfig
 
 LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
 SMALL, MIDDLE, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=2), MLPConfig(width=128, depth=3)
-MANY = 8  # dimensions from which on nets are wider
+MANY = 8  # dimensions from which on nets of smooth paths are wider; rough steps, mostly noise, tell little
 GOES = 0.5  # share of the variance of the mean path from which on paths go somewhere
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
-FEW = 3  # dimensions of a plain SDE up to which it is trained last by the moments of whole gaps
+FEW, SEVERAL_EXACT = 3, 10  # dimensions of a plain SDE trained last by the moments of whole gaps; where its steps are many
 LARGEST_SMOOTH, LARGEST_ROUGH = 256, 8_192  # batches of the last training
 PART = 8  # batches, at least, that the data make
 MUCH = 20_000  # rough steps per dimension beyond which little is left to choose and much to learn
@@ -138,7 +138,7 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     """
     fixed = dict(fixed or {})
     smooth = "smooth" in found
-    net = USUAL if large else MIDDLE if found.dimensions > MANY else SMALL
+    net = USUAL if large else MIDDLE if smooth and found.dimensions > MANY else SMALL
     usual: dict[str, Any] = {"net": net}
     default, first, moves = _smooth(found, usual) if smooth else _rough(found, usual)
     made: list[Candidate] = []
@@ -152,7 +152,8 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     moves = [m for m in moves if not set(m.settings) & set(fixed)]
     train = TrainConfig(batch_size=128 if smooth else 256, lr=3e-3 if net is SMALL else 2e-3, ema=0.99)
     largest = LARGEST_SMOOTH if smooth else min(LARGEST_ROUGH, max(found.num_steps // PART, LARGEST_SMOOTH))
-    alike = found.dimensions <= FEW and found.complete and not smooth and "irregular" not in found
+    exactly = FEW if _few(found) else SEVERAL_EXACT
+    alike = found.dimensions <= exactly and found.complete and not smooth and "irregular" not in found
     exact = _moments(found) if alike and "law" not in fixed else None
     last = LAST if smooth or _few(found) else LONG_LAST
     return Plan(made[0], made[1:], moves, train, largest, last, exact)
