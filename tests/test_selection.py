@@ -84,6 +84,38 @@ def test_noise_that_is_independent_and_gaussian_is_not_called_otherwise():
         assert name not in found
 
 
+def test_noise_in_proportion_to_the_level_is_told_from_other_noise_of_positive_states():
+    rng = np.random.default_rng(0)
+    x, y = np.full((20, 1), 3.0), np.full((20, 1), 3.0)
+    growing, roots = [x], [y]
+    for _ in range(400):
+        x = x * np.exp(0.1 * rng.standard_normal((20, 1)))
+        y = np.maximum(y + 0.02 * (3 - y) + 0.2 * np.sqrt(y) * rng.standard_normal((20, 1)), 0.05)
+        growing.append(x)
+        roots.append(y)
+    of_level = diagnose(nsde.Trajectories.from_arrays(np.stack(growing, 1)))
+    of_root = diagnose(nsde.Trajectories.from_arrays(np.stack(roots, 1)))
+    assert of_level.value("proportional") == pytest.approx(1, abs=0.1)
+    assert "positive" in of_root
+    assert "proportional" not in of_root
+    assert plan(of_level).default.settings["transform"] == "log"
+    assert "transform" not in plan(of_root).default.settings
+
+
+def test_much_rough_data_in_up_to_ten_dimensions_get_small_nets_and_moments_last():
+    rng = np.random.default_rng(0)
+
+    def of(num_steps, dimensions):
+        steps = rng.standard_normal((dimensions, num_steps, dimensions)).astype(np.float32)
+        made = plan(diagnose(nsde.Trajectories.from_arrays(steps.cumsum(1))))
+        return made.default.config.net.width, made.exact is not None
+
+    assert of(500, 3) == (64, True)
+    assert of(500, 10) == (128, False)
+    assert of(21_000, 10) == (64, True)
+    assert of(21_000, 11) == (128, False)
+
+
 def test_a_diagnosis_does_not_depend_on_units():
     made, data = of_zoo("correlated")
     other = nsde.Trajectories.from_arrays([1e4 * p + 7 for p in made.train], dt=3600 * made.dt)

@@ -33,6 +33,8 @@ FEW_PATHS = 12
 DENSE = 40  # steps of a path from which on a longer lag is worth a trial
 NEAR = 0.15  # of both ends, for states between 0 and 1
 LEVEL = 0.15  # rank correlation of the size of steps with the level
+BINS, OF_A_BIN, RANGE = 10, 200, 2.0  # of levels; steps of each, and the factor that they span
+POWER_ERROR = 0.15  # of noise in proportion to the level
 
 
 @dataclass(frozen=True)
@@ -420,7 +422,12 @@ class _Steps:
         if value < LEVEL:
             return []
         what = f"States are above 0 and their steps grow with their level (rank correlation {value:.2f})"
-        return [Trait("positive", value, f"{what}. The logarithm is tried.")]
+        found = [Trait("positive", value, f"{what}. The logarithm is tried.")]
+        powers = [_power(self.raw[index, k], self.raw[index + 1, k]) for k in range(self.raw.shape[1])]
+        if all(abs(power - 1) < POWER_ERROR for power in powers):
+            what = f"The noise is in proportion to the level (power {np.median(powers):.2f})"
+            found.append(Trait("proportional", float(np.median(powers)), f"{what}. The logarithm makes it even."))
+        return found
 
     def _flat(self) -> list[Trait]:
         """Many dimensions of which few vary."""
@@ -474,6 +481,19 @@ def _gain(without: np.ndarray, with_it: np.ndarray) -> float:
     if len(saved) < 2 or saved.mean() <= 3 * saved.std() / math.sqrt(len(saved)):
         return 0.0
     return float(saved.mean() / max(without.mean(), 1e-300))
+
+
+def _power(level: np.ndarray, after: np.ndarray) -> float:
+    """The power of the level that the spread of steps grows with; NaN where levels are few or all alike."""
+    order = level.argsort()
+    if len(order) < BINS * OF_A_BIN:
+        return math.nan
+    bins = np.array_split(order, BINS)
+    levels = np.log([level[rows].mean() for rows in bins])
+    if levels[-1] - levels[0] < math.log(RANGE):
+        return math.nan
+    spreads = [np.std(after[rows] - level[rows]) for rows in bins]
+    return float(np.polyfit(levels, np.log(np.maximum(spreads, 1e-30)), 1)[0])
 
 
 def _rank_correlation(a: np.ndarray, b: np.ndarray) -> float:

@@ -16,11 +16,12 @@ from neuralsde.training.config import TrainConfig
 
 LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
 SMALL, MIDDLE, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=2), MLPConfig(width=128, depth=3)
-MANY = 8  # dimensions from which on nets of smooth paths are wider; rough steps, mostly noise, tell little
+MANY = 8  # dimensions from which on nets are wider
 GOES = 0.5  # share of the variance of the mean path from which on paths go somewhere
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
-FEW, SEVERAL_EXACT = 3, 10  # dimensions of a plain SDE trained last by the moments of whole gaps; where its steps are many
+FEW = 3  # dimensions of a plain SDE up to which it is trained last by the moments of whole gaps
+FEW_OF_MUCH = 10  # the same, where its steps are many; small nets can afford it
 LARGEST_SMOOTH, LARGEST_ROUGH = 256, 8_192  # batches of the last training
 PART = 8  # batches, at least, that the data make
 MUCH = 20_000  # rough steps per dimension beyond which little is left to choose and much to learn
@@ -138,7 +139,8 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     """
     fixed = dict(fixed or {})
     smooth = "smooth" in found
-    net = USUAL if large else MIDDLE if smooth and found.dimensions > MANY else SMALL
+    much = not smooth and not _few(found)
+    net = USUAL if large else MIDDLE if found.dimensions > (FEW_OF_MUCH if much else MANY) else SMALL
     usual: dict[str, Any] = {"net": net}
     default, first, moves = _smooth(found, usual) if smooth else _rough(found, usual)
     made: list[Candidate] = []
@@ -152,10 +154,9 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     moves = [m for m in moves if not set(m.settings) & set(fixed)]
     train = TrainConfig(batch_size=128 if smooth else 256, lr=3e-3 if net is SMALL else 2e-3, ema=0.99)
     largest = LARGEST_SMOOTH if smooth else min(LARGEST_ROUGH, max(found.num_steps // PART, LARGEST_SMOOTH))
-    exactly = FEW if _few(found) else SEVERAL_EXACT
-    alike = found.dimensions <= exactly and found.complete and not smooth and "irregular" not in found
-    exact = _moments(found) if alike and "law" not in fixed else None
-    last = LAST if smooth or _few(found) else LONG_LAST
+    alike = found.dimensions <= (FEW_OF_MUCH if much else FEW) and found.complete and "irregular" not in found
+    exact = _moments(found) if alike and not smooth and "law" not in fixed else None
+    last = LONG_LAST if much else LAST
     return Plan(made[0], made[1:], moves, train, largest, last, exact)
 
 
@@ -236,7 +237,7 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
     coarse = "irregular" in found or found.value("rough") < COARSE
     law = _moments(found) if coarse and found.dimensions <= MOST_MOMENTS else None
     moves = _shared_moves(found)
-    told = [m for m in moves if m.name in TOLD]
+    told = [m for m in moves if m.name in TOLD or (m.name == "logarithm" and "proportional" in found)]
     told = [m for m in told if not any(set(m.settings) & set(other.settings) for other in told[: told.index(m)])]
     default = Candidate("default", plain, "every step tells of the noise as it is")
     for move in told:
