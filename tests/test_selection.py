@@ -102,17 +102,18 @@ def test_noise_in_proportion_to_the_level_is_told_from_other_noise_of_positive_s
     assert "transform" not in plan(of_root).default.settings
 
 
-def test_much_rough_data_in_up_to_ten_dimensions_get_small_nets_and_moments_last():
+def test_much_rough_data_in_up_to_ten_dimensions_and_a_long_budget_get_small_nets_and_moments_last():
     rng = np.random.default_rng(0)
 
-    def of(num_steps, dimensions):
+    def of(num_steps, dimensions, long=True):
         steps = rng.standard_normal((dimensions, num_steps, dimensions)).astype(np.float32)
-        made = plan(diagnose(nsde.Trajectories.from_arrays(steps.cumsum(1))))
+        made = plan(diagnose(nsde.Trajectories.from_arrays(steps.cumsum(1))), long=long)
         return made.default.config.net.width, made.exact is not None
 
     assert of(500, 3) == (64, True)
     assert of(500, 10) == (128, False)
     assert of(21_000, 10) == (64, True)
+    assert of(21_000, 10, long=False) == (128, False)
     assert of(21_000, 11) == (128, False)
 
 

@@ -21,7 +21,7 @@ GOES = 0.5  # share of the variance of the mean path from which on paths go some
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
 FEW = 3  # dimensions of a plain SDE up to which it is trained last by the moments of whole gaps
-FEW_OF_MUCH = 10  # the same, where its steps are many; small nets can afford it
+FEW_OF_MUCH = 10  # the same, where its steps and the time are many; small nets can afford it
 LARGEST_SMOOTH, LARGEST_ROUGH = 256, 8_192  # batches of the last training
 PART = 8  # batches, at least, that the data make
 MUCH = 20_000  # rough steps per dimension beyond which little is left to choose and much to learn
@@ -131,8 +131,8 @@ def _is_plain(candidate: Candidate) -> bool:
     return isinstance(config.law, Euler) and config.history == 1 and config.start_probability == 1 and not config.noisy
 
 
-def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: bool = False) -> Plan:
-    """The trials for data of this kind; what is `fixed` by the caller is so in all of them.
+def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: bool = False, long: bool = False) -> Plan:
+    """The trials for data of this kind; what is `fixed` by the caller is so in all of them. `long`: there is time for moments.
 
     Nets are not shared: one trunk for drift, diffusion and denoiser takes half the time and scored worse on every kind of
     data. They may be larger.
@@ -140,7 +140,7 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     fixed = dict(fixed or {})
     smooth = "smooth" in found
     much = not smooth and not _few(found)
-    net = USUAL if large else MIDDLE if found.dimensions > (FEW_OF_MUCH if much else MANY) else SMALL
+    net = USUAL if large else MIDDLE if found.dimensions > (FEW_OF_MUCH if much and long else MANY) else SMALL
     usual: dict[str, Any] = {"net": net}
     default, first, moves = _smooth(found, usual) if smooth else _rough(found, usual)
     made: list[Candidate] = []
@@ -154,7 +154,7 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     moves = [m for m in moves if not set(m.settings) & set(fixed)]
     train = TrainConfig(batch_size=128 if smooth else 256, lr=3e-3 if net is SMALL else 2e-3, ema=0.99)
     largest = LARGEST_SMOOTH if smooth else min(LARGEST_ROUGH, max(found.num_steps // PART, LARGEST_SMOOTH))
-    alike = found.dimensions <= (FEW_OF_MUCH if much else FEW) and found.complete and "irregular" not in found
+    alike = found.dimensions <= (FEW_OF_MUCH if much and long else FEW) and found.complete and "irregular" not in found
     exact = _moments(found) if alike and not smooth and "law" not in fixed else None
     last = LONG_LAST if much else LAST
     return Plan(made[0], made[1:], moves, train, largest, last, exact)

@@ -197,18 +197,18 @@ def _planned(
 
     Nets are large for smooth paths, where that leaves enough steps for a trial. Of rough paths a large net learns the noise.
     """
-    known = recorded_search(folder, what, resume)
+    known, long = recorded_search(folder, what, resume), seconds >= LONG
     if known is not None:
         effort = Effort(**{f.name: known[f.name] for f in fields(Effort) if f.name in known})
     else:
-        for large in (True, False) if seconds >= LONG and "smooth" in found else (False,):
-            effort = replace(_effort(plan(found, fixed, large=large), folds, seconds), large=large)
+        for large in (True, False) if long and "smooth" in found else (False,):
+            effort = replace(_effort(plan(found, fixed, large=large, long=long), folds, seconds), large=large)
             if effort.unit >= ENOUGH:
                 break
         if folder is not None:
             with replacing(folder / SEARCH) as new:
                 new.write_text(json.dumps({**asdict(effort), **what}), encoding="utf-8")
-    return plan(found, fixed, large=effort.large).with_costs(effort.costs), effort
+    return plan(found, fixed, large=effort.large, long=long).with_costs(effort.costs), effort
 
 
 def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
@@ -311,7 +311,7 @@ def _refit(
     options = replace(QUIET, cpu=cpu)
     model = train(own, data, config, options=options, run_dir=run, resume=resume)
     model.sampler = sampler_of(model, choice.sampler)
-    score = Segments.of(data, data).score(model, seed=1).mean
+    score = Segments.of(data, data, most=effort.origins).score(model, num_paths=effort.num_paths, seed=1).mean
     if score > WORSE * choice.score and not choice.shorter:  # on its own data, worse than before on that of others
         warnings.warn(
             f"A longer training made the choice worse ({score:.3f} on its own data, {choice.score:.3f} in the trials): the shorter "
