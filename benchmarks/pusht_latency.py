@@ -49,11 +49,16 @@ def shipped_policy() -> Path | None:
 
 
 def contenders(also: tuple[str, ...] = (), trained: Path | None = None) -> dict[str, SDEPolicy]:
-    """The method and its rivals under the names of the results table, and those of its variants named by `also`."""
-    demos, found = random_demonstrations(), {}
+    """The method and its rivals under the names of the results table, and those of its variants named by `also`.
+
+    Of rows that differ in their training alone, the first.
+    """
+    demos, found, known_plans = random_demonstrations(), {}, []
     for label, run in comparison().items():
-        if label.startswith(OURS) and label != OURS and label not in also:
+        plans = (run.model, run.task.policy, run.task.observation)
+        if label not in also and (plans in known_plans or (label.startswith(OURS) and label != OURS)):
             continue
+        known_plans.append(plans)
         variants = [Variant(name="")] + [v for v in run.task.variants if v.generation is not None]
         with tempfile.TemporaryDirectory() as scratch:
             known = trained is not None and label == OURS
