@@ -26,7 +26,6 @@ LARGEST_SMOOTH, LARGEST_ROUGH = 256, 8_192  # batches of the last training
 PART = 8  # batches, at least, that the data make
 MUCH = 20_000  # rough steps per dimension beyond which little is left to choose and much to learn
 LAST, LONG_LAST = 0.3, 0.75  # of the budget, at least, that the last training takes; where rough steps are that many
-TOLD = ("correlated noise", "mixture", "season", "time")  # moves that follow from the diagnosis without a trial
 JITTER = 0.58  # growth of increments above which there is more than noise
 COARSE = 0.48  # growth of increments below which states revert within a gap
 
@@ -69,6 +68,7 @@ class Move:
     settings: Mapping[str, Any]
     why: str
     cost: float = 1.0
+    told: bool = False  # whether it follows from the diagnosis of rough paths without a trial
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,8 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     fixed = dict(fixed or {})
     smooth = "smooth" in found
     much = not smooth and not _few(found)
-    net = USUAL if large else MIDDLE if found.dimensions > (FEW_OF_MUCH if much and long else MANY) else SMALL
+    few, many = (FEW_OF_MUCH, FEW_OF_MUCH) if much and long else (FEW, MANY)
+    net = USUAL if large else MIDDLE if found.dimensions > many else SMALL
     usual: dict[str, Any] = {"net": net}
     default, first, moves = _smooth(found, usual) if smooth else _rough(found, usual)
     made: list[Candidate] = []
@@ -154,8 +155,8 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     moves = [m for m in moves if not set(m.settings) & set(fixed)]
     train = TrainConfig(batch_size=128 if smooth else 256, lr=3e-3 if net is SMALL else 2e-3, ema=0.99)
     largest = LARGEST_SMOOTH if smooth else min(LARGEST_ROUGH, max(found.num_steps // PART, LARGEST_SMOOTH))
-    alike = found.dimensions <= (FEW_OF_MUCH if much and long else FEW) and found.complete and "irregular" not in found
-    exact = _moments(found) if alike and not smooth and "law" not in fixed else None
+    alike = found.dimensions <= few and found.complete and not smooth and "irregular" not in found
+    exact = _moments(found) if alike and "law" not in fixed else None
     last = LONG_LAST if much else LAST
     return Plan(made[0], made[1:], moves, train, largest, last, exact)
 
@@ -237,7 +238,7 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
     coarse = "irregular" in found or found.value("rough") < COARSE
     law = _moments(found) if coarse and found.dimensions <= MOST_MOMENTS else None
     moves = _shared_moves(found)
-    told = [m for m in moves if m.name in TOLD or (m.name == "logarithm" and "proportional" in found)]
+    told = [m for m in moves if m.told]
     told = [m for m in told if not any(set(m.settings) & set(other.settings) for other in told[: told.index(m)])]
     default = Candidate("default", plain, "every step tells of the noise as it is")
     for move in told:
@@ -297,20 +298,22 @@ def _shared_moves(found: Diagnosis) -> list[Move]:
     moves = []
     if "correlated noise" in found and "rough" in found:
         covariance = Full() if found.dimensions <= MOST_FULL else LowRank(rank=min(8, found.dimensions // 2))
-        moves.append(Move("correlated noise", {"covariance": covariance}, "the noise of features goes together", 1.4))
+        why = "the noise of features goes together"
+        moves.append(Move("correlated noise", {"covariance": covariance}, why, 1.4, told=True))
     few = "few directions" in found  # of the others, which hardly move, there is nothing to learn
     if "heavy tails" in found and "rough" in found and not few:
-        moves.append(Move("mixture", {"law": Mixture(), "covariance": Diagonal()}, "steps are not Gaussian", 1.4))
+        law = {"law": Mixture(), "covariance": Diagonal()}
+        moves.append(Move("mixture", law, "steps are not Gaussian", 1.4, told=True))
     if "positive" in found:
-        moves.append(
-            Move("logarithm", {"transform": "log"}, "states are above 0 and move in proportion to their level")
-        )
+        why = "states are above 0 and move in proportion to their level"
+        moves.append(Move("logarithm", {"transform": "log"}, why, told="proportional" in found))
     if "between 0 and 1" in found:
         moves.append(Move("logit", {"transform": "logit"}, "states lie between 0 and 1 and come near both"))
     if "fast directions" in found and not few:
         moves.append(Move("whitened", {"normalise": "whiten"}, "a narrow direction reverts fast"))
     if "season" in found:
-        moves.append(Move("season", {"time_input": found.value("season")}, "steps depend on the phase of a season"))
+        why = "steps depend on the phase of a season"
+        moves.append(Move("season", {"time_input": found.value("season")}, why, told=True))
     if "time since start" in found:
-        moves.append(Move("time", {"time_input": True}, "steps depend on the time since the start"))
+        moves.append(Move("time", {"time_input": True}, "steps depend on the time since the start", told=True))
     return moves

@@ -25,7 +25,6 @@ NET: EncodedConfig | MLPConfig = EncodedConfig(
 PERCEPTRON = MLPConfig(width=512, depth=3, dropout=0.3)
 SAMPLER = Sampler(pull=10.0)  # one data step removes what lies off the data; all of the learned noise
 BRIEF = replace(TRAIN, steps=7_000, batch_size=512, ema=0.998)  # a ninth of the training: for ablations
-AS_BRIEF = 14_000  # steps of a batch of 256 that see as many samples
 
 
 def neural_sde() -> Experiment:
@@ -172,6 +171,7 @@ def comparison() -> dict[str, Experiment]:
     chunks = tuple(Variant(name=f"chunk {k}", chunk=k) for k in (1, 2, 4, 6, 12, 16))
     noises = tuple(Variant(name=f"{k:g} of the learned noise", diffusion=k) for k in (0.0, 0.5, 0.7))
     diffusion = diffusion_policy()
+    as_many = BRIEF.steps * BRIEF.batch_size // diffusion.train.batch_size  # the samples of our brief training
     rows = {
         "NSDE": ours,
         "NSDE, squared error": squared,
@@ -180,7 +180,7 @@ def comparison() -> dict[str, Experiment]:
         "NSDE, trained on a CPU": on_cpu(),
         "NSDE, squared error, 90 demonstrations": replace(squared, task=replace(squared.task, num_demonstrations=90)),
         "Diffusion Policy, U-Net": diffusion,
-        "Diffusion Policy, U-Net, brief training": replace(diffusion, train=replace(diffusion.train, steps=AS_BRIEF)),
+        "Diffusion Policy, U-Net, brief training": replace(diffusion, train=replace(diffusion.train, steps=as_many)),
         "Diffusion Policy, U-Net, no mirror images": _without_mirror(diffusion),
         "Diffusion Policy, transformer": diffusion_transformer(),
         "Rectified Flow policy": rectified_flow(),
