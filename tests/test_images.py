@@ -113,7 +113,7 @@ def test_the_sizes_follow_from_the_context():
 
 
 def test_other_models_are_told_that_they_cannot(np_rng):
-    with pytest.raises(ValueError, match=r"is a net of a NeuralSDE\. Got it in another model"):
+    with pytest.raises(ValueError, match=r"is for nets of a NeuralSDE\. Got it in another model"):
         made(np_rng, GaussianConfig(net=SMALL))
 
 

@@ -478,12 +478,12 @@ def test_costs_of_a_step_are_measured_recorded_and_bounded(monkeypatch, tmp_path
     steps, effort = selection_fit._planned(found, {}, folds, 600.0, tmp_path, {}, False)
     assert effort.costs["default"] == 1.0 and effort.costs["input noise"] == 0.2
     assert {c.name: c.cost for c in steps.every()} == effort.costs
-    assert steps.trained_last(steps.default).cost == effort.costs["moments"]
+    assert steps.trained_last(steps.default).cost == effort.costs["few terms, moments"] / effort.costs["few terms"]
     again, known = selection_fit._planned(found, {}, folds, 600.0, tmp_path, {}, True)
     assert known == effort and again == steps
     tails = replace(again, default=replace(again.default, settings={**again.default.settings, "law": Mixture()}))
     tails = replace(tails, first=[replace(again.default, name="plain")])
-    costly = tails.with_costs({"default": 1.0, "plain": 0.5, "plain, moments": 1.5})
+    costly = tails.with_costs({"default": 1.0, "plain": 0.5, "plain, few terms": 1.0, "plain, few terms, moments": 3.0})
     assert costly.trained_last(costly.first[0]).cost == 1.5 and costly.trained_last(costly.default) is costly.default
     assert selection_fit._planned(found, {}, folds, 59.0, None, {}, False)[1].costs == {}  # too short to measure
     assert [selection_fit._last_steps(wanted, 100, 2) for wanted in (10, 1_300, 10**6)] == [300, 1_250, 2_400]

@@ -34,6 +34,7 @@ Lag = Positive | Sequence[Positive | None] | None
 Names = Annotated[Sequence[str | int], "Write ['name']."]
 """Of columns."""
 
+SOME_NUMBERS = 2**15  # entries of the states of `some` transitions
 MAX_CONTEXT_ELEMENTS = 2**26
 """Numbers in the contexts of transitions for statistics: bounds their memory (256 MiB in float32)."""
 ENOUGH_WHOLE = 0.2  # share of transitions from states without a gap from which on the others are not learned from
@@ -386,6 +387,10 @@ class Transitions:
         if context and self.data.context_size:
             num = min(num, max(1, MAX_CONTEXT_ELEMENTS // self.data.context_size))
         return self._at(self._spread_rows(num), context=context)
+
+    def some(self) -> Transition:
+        """For what needs no more, fewer where states are large."""
+        return self.spread(max(256, SOME_NUMBERS // math.prod(self.data.shape)))
 
     def _spread_rows(self, num: int) -> Int[Tensor, " num"]:
         return torch.arange(num, device=self.start.device) * len(self) // num

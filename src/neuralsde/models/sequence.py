@@ -183,7 +183,7 @@ class SequenceModel(nn.Module, ABC):
         """Standard deviation of the noise that training adds to states, in scaled units."""
         return torch.zeros(())
 
-    def settle(self, pairs: Transition) -> None:
+    def settle(self, data: Transitions) -> None:
         """Fix what follows from what was learned so far; called at set points of a training."""
 
     def findings(self, pairs: Transition) -> list[str]:

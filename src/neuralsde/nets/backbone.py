@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neuralsde.core.records import built_by
-from neuralsde.nets.config import ImageConfig, NetConfig
+from neuralsde.nets.config import ImageConfig, NetConfig, PolynomialConfig
 
 Condition = Union[Float[Tensor, "B K"], None]
 """What steers a net beside the state."""
@@ -38,6 +38,8 @@ class Backbone(nn.Module):
     """Whether a state that is being generated is one more slot to it, the newest, not a part of the condition."""
     solves: ClassVar[bool] = False
     """Whether a part of it is found by least squares, before training."""
+    refines: ClassVar[bool] = False
+    """Whether that is found again at set points of a training, from all of the data and with what the law says of them."""
     outward: nn.Linear
 
     def __init__(self, config: Any, form: Form) -> None:
@@ -47,8 +49,18 @@ class Backbone(nn.Module):
     def measure(self, slots: Float[Tensor, "B H *S"], noise: Float[Tensor, "..."]) -> None:
         """Set units of its own from the data; `noise` is what training adds to its inputs."""
 
-    def solve(self, state: Float[Tensor, "B H *S"], condition: Condition, target: Float[Tensor, "B *S"]) -> None:
-        """Find that part, for what it is to give at some states."""
+    def solve(
+        self,
+        state: Float[Tensor, "B H *S"],
+        condition: Condition,
+        target: Float[Tensor, "B *S"],
+        weight: Float[Tensor, "B *S"] | None = None,
+        zero: Float[Tensor, "*S"] | None = None,
+    ) -> None:
+        """Find that part, for what it is to give at some states.
+
+        `weight` is one over the variance of the target, `zero` the state that is 0 in the units of the data, where there is one.
+        """
 
     def read_out(self, features: Tensor, arrange: Callable[[Tensor], Tensor]) -> Tensor:
         """What `outward` makes of features, arranged as (B, *S) or (B, F, *S); the `readers` do not train them."""
@@ -59,10 +71,10 @@ class Backbone(nn.Module):
         return torch.stack([(apart if k in readers else y)[:, k] for k in range(y.shape[1])], dim=1)
 
 
-def backbone_of(config: Any, *, images: bool = False) -> type[Backbone]:
-    """The class of the net that settings ask for; `images` says whether the model gives it those of a context."""
-    if isinstance(config, ImageConfig) and not images:
-        raise ValueError("An ImageConfig is a net of a NeuralSDE. Got it in another model.")
+def backbone_of(config: Any, *, of_sde: bool = False) -> type[Backbone]:
+    """The class of the net that settings ask for; a Neural SDE gives it the images of a context, and solves its flow."""
+    if isinstance(config, (ImageConfig, PolynomialConfig)) and not of_sde:
+        raise ValueError(f"{type(config).__name__} is for nets of a NeuralSDE. Got it in another model.")
     if not isinstance(config, NetConfig) or not config.builds:
         raise ValueError(
             f"`net` must be a config such as MLPConfig(width=64). Got a {type(config).__name__}. "

@@ -17,6 +17,14 @@ UNET_GROUPS = 8  # groups of channels of a U-Net that are normalised together
 class NetConfig(Choice):
     """Base of the backbones' settings; `builds` names the net's class."""
 
+    solved: ClassVar[bool] = False
+    """Whether the flow is found by least squares alone, and not trained."""
+
+    @property
+    def beside(self) -> NetConfig:
+        """The nets of fields beside the flow."""
+        return self
+
     def pixels(self, context_size: int) -> list[slice]:
         """Entries of the context that are pixels, from 0 to 255."""
         return []
@@ -75,6 +83,23 @@ class StepsConfig(MLPConfig):
     """The linear map alone: for few data."""
     level: bool = False
     """Give it the newest slot too: paths that find back to a level. Without, they are the same wherever they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolynomialConfig(MLPConfig):
+    """A flow that is a polynomial with few terms, found by least squares; perceptrons for what is beside it."""
+
+    builds: ClassVar[str] = "neuralsde.nets.polynomial:PolynomialNet"
+    solved: ClassVar[bool] = True
+
+    width: Width = 32
+    """Features of the perceptrons' hidden layers."""
+    depth: Depth = 2
+    """Their residual blocks."""
+
+    @property
+    def beside(self) -> MLPConfig:
+        return MLPConfig(width=self.width, depth=self.depth, dropout=self.dropout)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,14 @@ class StepsNet(Backbone):
             self.step_unit.copy_((size + 2 * noise**2).sqrt().clamp(min=1e-6))
 
     @torch.no_grad()
-    def solve(self, state: Float[Tensor, "B H *S"], condition: Condition, target: Float[Tensor, "B *S"]) -> None:
+    def solve(
+        self,
+        state: Float[Tensor, "B H *S"],
+        condition: Condition,
+        target: Float[Tensor, "B *S"],
+        weight: Float[Tensor, "B *S"] | None = None,
+        zero: Float[Tensor, "*S"] | None = None,
+    ) -> None:
         """The linear map by ridge regression; training leaves it as it is."""
         x, y = self._inputs(state, condition).double(), target.flatten(1).double()
         x, y = x[:MOST], y[:MOST]

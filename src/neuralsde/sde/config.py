@@ -71,6 +71,11 @@ class Law(Choice):
         check_fields(self)
 
     @property
+    def solvable(self) -> bool:
+        """Whether a flow may be found by least squares: others are trained beside it, and steps are between true states."""
+        return self.stochastic
+
+    @property
     def further(self) -> dict[str, int]:
         """Nets beyond flow, diffusion and denoiser, and how many fields each gives."""
         return {}
@@ -119,6 +124,10 @@ class Moments(Law):
     """Steps in which the moments are propagated; each has an error of third order in its length."""
     measurement: bool = False
     """Learn the standard deviation of measurement noise too, from several lags and by the filter."""
+
+    @property
+    def solvable(self) -> bool:
+        return not self.measurement
 
     def check(self, config: NeuralSDEConfig) -> None:
         able = config.start_probability == 1 and config.history == 1
@@ -295,6 +304,12 @@ class NeuralSDEConfig(BackboneModelConfig):
         )
         bridge = self.interpolation == "bridge" and not self.law.stochastic
         check(not bridge, "interpolation='bridge' needs the diffusion. Use a law with noise, or 'linear'.")
+        solvable = self.start_probability == 1 and not self.shared and self.law.solvable
+        check(
+            solvable or not self.net.solved,
+            "A polynomial flow is found by least squares from start states, and not trained. It needs tau='start', shared=False, "
+            f"and a law with noise but without `measurement`. Got {self.tau=}, {self.shared=}, {self.law!r}.",
+        )
         alone = self.shared and list(self.parts) == ["flow"]
         check(not alone, "`shared` takes flow with diffusion or denoiser. Set `shared=False`.")
         for part in (self.law, self.covariance, self.denoiser):

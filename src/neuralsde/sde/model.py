@@ -49,8 +49,11 @@ from neuralsde.models.evaluation import evaluated
 from neuralsde.models.scale import Scale
 from neuralsde.models.sequence import Advance, Condition, SequenceModel, Starts, observed_mean
 from neuralsde.nets.backbone import Backbone, Form, backbone_of
+from neuralsde.nets.polynomial import PolynomialNet
 from neuralsde.nets.target import read_target, target_form
+from neuralsde.sde import solving
 from neuralsde.sde.config import Full, Moments, NeuralSDEConfig, Sampler
+from neuralsde.sde.equations import equations
 from neuralsde.sde.fields import Fields
 from neuralsde.sde.filter import MAX_SIZE, GaussianFilter, Posterior
 from neuralsde.sde.findings import findings
@@ -113,7 +116,8 @@ class NeuralSDE(SequenceModel):
     @classmethod
     def default_nets(cls, config: NeuralSDEConfig, shape: tuple[int, ...], context_size: int) -> dict[str, nn.Module]:
         shape = seen_shape(config, shape)
-        net, parts = backbone_of(config.net, images=True), config.num_fields(math.prod(shape))
+        net, parts = backbone_of(config.net, of_sde=True), config.num_fields(math.prod(shape))
+        beside = backbone_of(config.net.beside, of_sde=True)
         form = Form(shape, config.history, context_size + config.num_late, late=config.num_late)
         if config.shared:
             every = [name for name, num in parts.items() for _ in range(num)]
@@ -122,8 +126,11 @@ class NeuralSDE(SequenceModel):
                 "trunk": net(config.net, replace(form, num_fields=len(every), readers=readers))
             }
         else:
-            nets = {name: net(config.net, replace(form, num_fields=num)) for name, num in parts.items()}
-        return nets | ({"transport": net(config.net, target_form(net, form))} if config.law.transports else {})
+            forms = {name: replace(form, num_fields=num) for name, num in parts.items()}
+            nets = {"flow": net(config.net, forms.pop("flow"))}
+            nets |= {name: beside(config.net.beside, own) for name, own in forms.items()}
+        carries = {"transport": beside(config.net.beside, target_form(beside, form))} if config.law.transports else {}
+        return nets | carries
 
     def measure(self, data: Transitions) -> Transition:
         pairs = super().measure(data)
@@ -136,18 +143,26 @@ class NeuralSDE(SequenceModel):
         if self.measurement is not None:
             step = self.scale.states(pairs.next) - self.scale.states(pairs.history[:, -1])
             self.measurement.measure(step, gaps, pairs.mask)
-        flow = dict(self.nets.items()).get("flow")
-        if isinstance(flow, Backbone) and flow.solves:
-            self._solve(flow, data.spread(len(pairs.dt)))
+        if (flow := self._solved_flow) is not None:
+            self._solve(flow, data.spread(solving.FIRST if flow.refines else len(pairs.dt)))
         return pairs
 
+    @property
+    def _solved_flow(self) -> Backbone | None:
+        """The flow, where a part of it is found by least squares."""
+        flow = dict(self.nets.items()).get("flow")
+        return flow if isinstance(flow, Backbone) and flow.solves else None
+
+    @torch.no_grad()
     def _solve(self, flow: Backbone, pairs: Transition) -> None:
-        """Let the flow find by least squares what it can, from whole states."""
-        gap = self._gap(pairs, self._fields())
-        if pairs.mask is not None:
-            gap = gap.rows(pairs.mask.flatten(1).all(1).nonzero()[:, 0])
-        target = gap.step / gap.dt / self.sizes.rate
-        flow.solve(self.what_nets_see(gap.state), gap.conditions(0.0), self.what_nets_see(target))
+        fields = evaluated(self)._fields()
+        raw = self.scale.states(torch.zeros_like(pairs.next[:1]))[0]
+        zero = self.what_nets_see(raw) if bool(raw.isfinite().all()) else None
+        gap = self._gap(pairs, fields)
+        if self.config.noisy and flow.refines:  # what nets see in training
+            noise = Noise(torch.arange(len(pairs), device=gap.state.device))
+            gap = replace(gap, state=gap.state + fields.sigma * noise.normal(0, tuple(gap.state.shape[1:])))
+        solving.solve(flow, gap, self.law, fields, self._coefficients(fields), zero)
 
     def what_nets_see(self, state: Tensor) -> Tensor:
         return self.sizes.leading(state)
@@ -374,9 +389,11 @@ class NeuralSDE(SequenceModel):
         return (std / scale.std).square().flatten()
 
     @torch.no_grad()
-    def settle(self, pairs: Transition) -> None:
+    def settle(self, data: Transitions) -> None:
         fields = evaluated(self)._fields()
-        self.law.settle(self._gap(pairs, fields), self._coefficients(fields))
+        self.law.settle(self._gap(data.some(), fields), self._coefficients(fields))
+        if (flow := self._solved_flow) is not None and flow.refines:
+            self._solve(flow, data.spread(solving.MOST))
 
     @torch.no_grad()
     def findings(self, pairs: Transition) -> list[str]:
@@ -503,6 +520,19 @@ class NeuralSDE(SequenceModel):
             return fields.coefficients(state, condition, how, self._fixed_signs(state), correction=False)
 
         return TorchSDE(self.scale, at, self.nets, correlated=bool(self.config.covariance.further))
+
+    def equations(self, names: Sequence[str] | None = None) -> list[str]:
+        """The drift as formulas in the units of the data, one per feature, where its net is a polynomial.
+
+        Older slots are written x[-1], and contexts and time u0, u1, … in units of their spread.
+        """
+        flow = dict(self.nets.items()).get("flow")
+        if not isinstance(flow, PolynomialNet) or self.config.directions is not None:
+            raise ValueError("The drift is a net, which has no formula. Train with net=PolynomialConfig().")
+        num = math.prod(self.scale.shape)
+        given = names or (["x"] if num == 1 else [f"x{k}" for k in range(num)])
+        check(len(given) == num, f"`names` must have one name per feature ({num}). Got {len(given)}.")
+        return equations(flow, self.scale, self.sizes.rate, given)
 
     # Measurement noise
 

@@ -10,10 +10,11 @@ from typing import Any
 from neuralsde.core.records import with_settings
 from neuralsde.data.diagnosis import Diagnosis
 from neuralsde.data.trajectories import Lag
-from neuralsde.nets.config import MLPConfig
+from neuralsde.nets.config import MLPConfig, PolynomialConfig
 from neuralsde.sde.config import Diagonal, Euler, Full, LowRank, Mixture, Moments, NeuralSDEConfig
 from neuralsde.training.config import TrainConfig
 
+FEW_TERMS = "few terms"
 LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
 SMALL, MIDDLE, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=2), MLPConfig(width=128, depth=3)
 MANY = 8  # dimensions from which on nets are wider
@@ -82,16 +83,17 @@ class Plan:
     largest: int = LARGEST_SMOOTH  # batch of the last training
     last: float = LAST  # share of the budget that it takes, at least
     exact: Move | None = None  # of plain SDEs, before the last training
+    sparse: Move | None = None  # of what was chosen, where steps that it has not seen are then likelier
 
     def with_costs(self, costs: Mapping[str, float]) -> Plan:
         """With costs of a step as measured, by name; in steps of the default, which costs 1 then."""
         if not costs:
             return self
-        plain = self._plain()
+        plain, few = self._plain(), self._plain_of_few_terms()
 
-        def measured(base: Candidate, move: Move) -> Move:
-            made = combined(base, move)
-            if made is None or not {base.name, made.name} <= costs.keys():
+        def measured(base: Candidate | None, move: Move | None) -> Move | None:
+            made = combined(base, move) if base and move else None
+            if base is None or move is None or made is None or not {base.name, made.name} <= costs.keys():
                 return move
             return replace(move, cost=costs[made.name] / costs[base.name])
 
@@ -99,21 +101,36 @@ class Plan:
             self,
             default=replace(self.default, cost=1.0),
             first=[replace(c, cost=costs.get(c.name, c.cost)) for c in self.first],
-            moves=[measured(self.default, move) for move in self.moves],
-            exact=measured(plain, self.exact) if plain and self.exact else self.exact,
+            moves=[measured(self.default, move) or move for move in self.moves],
+            exact=measured(few or plain, self.exact),
+            sparse=measured(plain, self.sparse),
         )
 
     def every(self) -> list[Candidate]:
-        """The default, what is tried beside it, changes of the default, and a plain one as trained last; one of each name."""
-        plain = self._plain()
+        """The default, what is tried beside it, changes of the default, and a plain one as trained last; one of each name.
+
+        That one has a polynomial drift, where it can: it is known before any training, and so are the steps that its gaps take.
+        """
+        plain, few = self._plain(), self._plain_of_few_terms()
+        last = few or plain
         made = [combined(self.default, move) for move in self.moves]
-        made += [combined(plain, self.exact)] if plain and self.exact else []
-        named = {c.name: c for c in (self.default, *self.first, *made) if c is not None}
-        return list(named.values())
+        made += [few, combined(last, self.exact) if last and self.exact else None]
+        return list({c.name: c for c in (self.default, *self.first, *made) if c is not None}.values())
 
     def _plain(self) -> Candidate | None:
         """The first candidate that the last training changes."""
         return next((c for c in (self.default, *self.first) if _is_plain(c)), None)
+
+    def _plain_of_few_terms(self) -> Candidate | None:
+        """The same with a polynomial drift."""
+        plain = self._plain()
+        return combined(plain, self.sparse) if plain and self.sparse else None
+
+    def with_few_terms(self) -> Plan:
+        """With polynomial drifts, where that can be."""
+        assert self.sparse is not None
+        default, *first = (combined(c, self.sparse) or c for c in (self.default, *self.first))
+        return replace(self, default=default, first=first)
 
     def trained_last(self, candidate: Candidate) -> Candidate:
         """As the last training has it: a plain SDE with the moments of whole gaps, any other candidate as it is.
@@ -138,7 +155,7 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     data. They may be larger.
     """
     fixed = dict(fixed or {})
-    smooth = "smooth" in found
+    smooth = "smooth" in found and ("second order" in found or found.together >= GOES)
     much = not smooth and not _few(found)
     few, many = (FEW_OF_MUCH, FEW_OF_MUCH) if much and long else (FEW, MANY)
     net = USUAL if large else MIDDLE if found.dimensions > many else SMALL
@@ -158,7 +175,14 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     alike = found.dimensions <= few and found.complete and not smooth and "irregular" not in found
     exact = _moments(found) if alike and "law" not in fixed else None
     last = LONG_LAST if much else LAST
-    return Plan(made[0], made[1:], moves, train, largest, last, exact)
+    sparse = None if smooth or "net" in fixed else _few_terms(net)
+    return Plan(made[0], made[1:], moves, train, largest, last, exact, sparse)
+
+
+def _few_terms(net: MLPConfig) -> Move:
+    """A polynomial for the drift, and perceptrons like the usual ones beside it."""
+    own = PolynomialConfig(width=net.width, depth=net.depth)
+    return Move(FEW_TERMS, {"net": own}, "a polynomial with few terms is told more sharply than a net")
 
 
 def _few(found: Diagnosis) -> bool:
@@ -177,6 +201,15 @@ def combined(one: Candidate, move: Move) -> Candidate | None:
     """A candidate with one more change, where that can be."""
     made = one.with_(move)
     return made if _possible(made) and not made.same_as(one) else None
+
+
+def by_a_net(candidate: Candidate) -> Candidate:
+    """The candidate with a net in place of a polynomial."""
+    net = candidate.config.net
+    if not net.solved:
+        return candidate
+    name = ", ".join(part for part in candidate.name.split(", ") if part != FEW_TERMS)
+    return replace(candidate, name=name or "default", settings={**candidate.settings, "net": net.beside})
 
 
 def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Candidate], list[Move]]:
@@ -201,12 +234,15 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
         "two slots show the velocity, time where on the path a state is",
         1.1,
     )
-    step = Candidate("history 2", {**base, **two, "noise": 0.01}, "two slots, one step apart, show the velocity")
+    step = _two_slots(base)
+    few = _few_terms(usual["net"])
+    exact = {**base, **two, "noise": 0.0, "denoiser": None, **few.settings}
     three = {**base, **two, "history": 3, "noise": 0.1}
     several = found.num_paths >= SEVERAL
     tried = [
         *((timed, slots) if several else (untimed,)),
         step,
+        Candidate("history 2, few terms", exact, f"two slots show the velocity; {few.why}"),
         Candidate("history 3", three, "three slots, with noise against error", 1.2),
         *_principal(found, {**usual, **two, "history": 3, "noise": 0.1}),
         Candidate("one step", {**usual}, "the paper's state: one observation, one step"),
@@ -224,6 +260,11 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
         *_shared_moves(found),
     ]
     return default, first, [m for m in moves if "lag" not in m.settings or m.settings["lag"]]
+
+
+def _two_slots(usual: dict[str, Any]) -> Candidate:
+    own = {**usual, "history": 2, "pad_history": True, "noise": 0.01}
+    return Candidate("history 2", own, "two slots, one step apart, show the velocity")
 
 
 def _round_lag(found: Diagnosis) -> float | None:
@@ -249,6 +290,10 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
     if law:
         first.append(Candidate("moments", {**plain, **law.settings}, law.why, law.cost))
     first += [default.with_(m) for m in moves if m not in told]
+    if "smooth" in found:  # and a state tells all of what is next
+        lag, why = _round_lag(found), "a smooth path moves between observations"
+        first.append(_two_slots(usual))
+        first.append(Candidate("lag, inner states", {**usual, "lag": lag, "tau": 0.5, "noise": 0.02}, why))
     if "measurement noise" in found or "second order" in found:
         more = {"history": 4 if "measurement noise" in found else 2, "pad_history": True}
         first.append(default.with_(Move("history", more, "the past says where the state is")))

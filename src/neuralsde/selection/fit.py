@@ -152,7 +152,8 @@ def fit_data(
                 warnings.simplefilter("always")
                 model, last, num = _refit(choice, data, steps, effort, run, resume, cpu)
         notes = tuple(dict.fromkeys(str(w.message) for w in caught))
-        report = replace(_report(found, choice, last, num, unit, budget, seed, scores, outer), notes=notes)
+        report = _report(found, choice, last, num, unit, budget, seed, scores, outer)
+        report = replace(report, notes=notes, equations=_equations(model, data))
         model.report = report.to_dict()
         if folder is not None:
             model.save_pretrained(folder / "model")
@@ -322,6 +323,13 @@ def _refit(
         model = quietly(train, own, data, config, options=options)
         model.sampler = sampler_of(model, choice.sampler)
     return model, own, config.steps
+
+
+def _equations(model: NeuralSDE, data: Trajectories) -> tuple[str, ...]:
+    """The drift, where it has a formula."""
+    if not model.config.net.solved or model.scale.turns:
+        return ()
+    return tuple(model.equations(data.names))
 
 
 def _outer(

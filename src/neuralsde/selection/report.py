@@ -41,6 +41,7 @@ class Report:
     default_score: dict[str, float] | None
     words: str  # what that score is of
     notes: tuple[str, ...] = ()  # what the last training warned of
+    equations: tuple[str, ...] = ()  # the drift, where it has a formula
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -57,8 +58,9 @@ class Report:
     def from_dict(cls, record: dict[str, Any]) -> Report:
         """From plain values."""
         traits = tuple(Trait(**t) for t in record["traits"])
-        tried, notes = tuple(Tried(**t) for t in record["tried"]), tuple(record.get("notes", ()))
-        return cls(**{**record, "traits": traits, "tried": tried, "notes": notes})
+        tried = tuple(Tried(**t) for t in record["tried"])
+        lines = {name: tuple(record.get(name, ())) for name in ("notes", "equations")}
+        return cls(**{**record, "traits": traits, "tried": tried, **lines})
 
     def __str__(self) -> str:
         lines = ["# What was chosen, and why", "", f"**{self.choice}**, drawn {self.sampler}. {self.reason}", ""]
@@ -68,6 +70,8 @@ class Report:
                 f"Score {self.score['score']:.3f}{other}, {self.words}. Less is better; standing still has about 1.",
                 "",
             ]
+        if self.equations:
+            lines += ["## The drift", "", *(f"- {line}" for line in self.equations), ""]
         if self.notes:
             lines += ["## To note", "", *(f"- {note}" for note in self.notes), ""]
         lines += ["## The data", ""] + [f"- **{t.name}**: {t.text}" for t in self.traits]

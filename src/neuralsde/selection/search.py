@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from neuralsde.selection.candidates import Candidate, Move, Plan, combined
+from neuralsde.selection.candidates import Candidate, Move, Plan, by_a_net, combined
 from neuralsde.selection.report import Tried
 from neuralsde.selection.scores import Score, gain
 from neuralsde.selection.trials import Samplers, Trials
@@ -77,7 +77,8 @@ def num_units(plan: Plan, num_folds: int) -> float:
     mean = sum(c.cost for c in tried) / len(tried)
     short = sum(c.cost for c in (*tried, *changes)) + mean * _pairs(changes)
     finalists = _num_finalists(plan, changes)
-    long = LONGER * mean * (num_folds * (finalists + 1) + ALONE * (min(finalists, 1) + 1))
+    trained = finalists + 1 + (plan.sparse is not None)
+    long = LONGER * mean * (num_folds * trained + ALONE * (min(finalists, 1) + 1))
     return (short * early_folds(num_folds) + long) / plan.default.cost
 
 
@@ -136,6 +137,7 @@ class Search:
     def run(self) -> Choice:
         """All rounds."""
         short = range(early_folds(self.num_folds))
+        self._choose_terms(short)
         default = self.plan.default
         self.trials.train([default, *self.plan.first], self.unit, short)
         base = self._short("first", default)
@@ -185,18 +187,60 @@ class Search:
         _, how, base = found[0]
         for candidate, own, score in found:
             self._note("final", candidate, steps, len(folds), in_words(own), score, base)
-        self.trials.forget()
         best = min(found[1:], key=lambda each: each[2].mean, default=None)
         saved, error = gain(best[2], base) if best is not None else (0.0, math.inf)
         tried = tuple(self.tried)
         if best is None or not saved > STANDARD_ERRORS * error:
+            candidate, score, shorter = default, base, False
             reason = "It is the default for such data, and no candidate is better by more than two standard errors."
-            return Choice(default, how, in_words(how), reason, tried, shorter=False, score=base.mean)
-        candidate, how, score = best
-        less = f"{100 * saved / base.mean:.0f} % less (± {100 * error / base.mean:.0f} %)"
-        reason = f"It scores {score.mean:.3f}, the default {base.mean:.3f}: {less}. Why it was tried: {candidate.why}."
-        short = next((s for s, c in ranked if c is candidate), math.inf)
-        return Choice(candidate, how, in_words(how), reason, tried, shorter=score.mean > 1.05 * short, score=score.mean)
+        else:
+            candidate, how, score = best
+            less = f"{100 * saved / base.mean:.0f} % less (± {100 * error / base.mean:.0f} %)"
+            reason = (
+                f"It scores {score.mean:.3f}, the default {base.mean:.3f}: {less}. Why it was tried: {candidate.why}."
+            )
+            shorter = score.mean > 1.05 * next((s for s, c in ranked if c is candidate), math.inf)
+        candidate, more = self._with_best_terms(candidate, steps)
+        self.trials.forget()
+        return Choice(candidate, how, in_words(how), reason + more, tried, shorter=shorter, score=score.mean)
+
+    def _choose_terms(self, folds: range) -> None:
+        """Try polynomial drifts, where that of the default makes held-out steps likelier than its net."""
+        default, sparse = self.plan.default, self.plan.sparse
+        few = None if sparse is None else combined(default, sparse)
+        if few is None:
+            return
+        self.trials.train([default, few], self.unit, folds)
+        if self._likelier(few, default, self.unit, folds):
+            self.plan = self.plan.with_few_terms()
+        self.trials.forget()
+
+    def _likelier(self, few: Candidate, net: Candidate, steps: int, folds: range) -> str:
+        """By how much held-out steps are likelier with a polynomial drift, where its paths are no worse; else nothing."""
+        gained, error = self.trials.likelier(few, net, steps, folds)
+        if not gained > error:
+            return ""
+        how = usual_sampler(net)
+        one, other = (self.trials.score(c, steps, folds, {in_words(how): how})[in_words(how)] for c in (few, net))
+        saved, doubt = gain(one, other)
+        return f"{gained:.2g} (± {error:.1g}) nats each" if saved > -doubt else ""
+
+    def _with_best_terms(self, candidate: Candidate, steps: int) -> tuple[Candidate, str]:
+        """The candidate with a polynomial drift or a net, by which held-out steps are likelier; and the reason in a sentence."""
+        if self.plan.sparse is None:
+            return candidate, ""
+        net, few = by_a_net(candidate), combined(by_a_net(candidate), self.plan.sparse)
+        if few is None:
+            return candidate, ""
+        few, net = (candidate, net) if candidate.config.net.solved else (few, candidate)
+        folds = range(self.num_folds)
+        self.trials.train([few, net], steps, folds)
+        by = self._likelier(few, net, steps, folds)
+        return (
+            (few, f" Its drift is a polynomial with few terms: held-out steps are likelier by {by}.")
+            if by
+            else (net, "")
+        )
 
     def _usual(self, candidate: Candidate, steps: int) -> Score:
         """The score by the sampler that a calibration starts from."""

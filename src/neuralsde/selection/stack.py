@@ -92,6 +92,8 @@ def _clip(params: dict[str, Tensor], groups: list[list[str]]) -> None:
     """Gradients of each part of each member, to the largest norm."""
     for names in groups:
         grads = [g for n in names if (g := params[n].grad) is not None]
+        if not grads:
+            continue
         total = torch.cat([g.flatten(1) for g in grads], dim=1).norm(dim=1)
         if bool((total > CLIP).any()):
             factor = (CLIP / (total + 1e-6)).clamp(max=1.0)

@@ -7,6 +7,7 @@ search that was stopped goes on from there, with the same numbers.
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 import warnings
@@ -32,6 +33,7 @@ from neuralsde.training.fit import fit
 
 QUIET = RunOptions(progress=False)
 MOST_TOGETHER = 16  # models trained in one batch
+MOST_STEPS = 20_000  # held-out steps of a fold whose likelihoods are compared
 Samplers = dict[str, dict[str, float]]
 """By name: `pull` per reference step, share of the noise, substeps."""
 USUAL: Samplers = {"as trained": {}}
@@ -138,11 +140,7 @@ class Trials:
         known = self.known.setdefault(key, {})
         missing = {name: how for name, how in samplers.items() if name not in known}
         if missing:
-            if key not in self.models:
-                self.known.pop(key)
-                self.train([candidate], steps, [fold])
-                self.known[key] = known
-            model = self.models[key]
+            model = self._model(candidate, steps, fold)
             for name, how in missing.items():
                 score = self._draw(model, how, fold)
                 known[name] = {"parts": score.parts.tolist(), "unit": score.unit.tolist(), "error": score.error}
@@ -156,12 +154,44 @@ class Trials:
             for name in samplers
         }
 
+    def _model(self, candidate: Candidate, steps: int, fold: int) -> Any:
+        """Of this process; trained again where a search goes on, whose scores are known and whose models are not."""
+        key = _key(candidate, steps, fold)
+        if key not in self.models:
+            known = self.known.pop(key, None)
+            self.train([candidate], steps, [fold])
+            if known is not None:
+                self.known[key] = known
+        return self.models[key]
+
     def _draw(self, model: Any, how: dict[str, float], fold: int) -> Score:
         segments = self.segments[fold]
         if isinstance(model, Exception):
             lost = torch.full((len(segments.row), 5), FAILED, dtype=torch.float64)
             return Score(lost, segments.unit, str(model))
         return quietly(segments.score, model, sampler_of(model, how), num_paths=self.effort.num_paths)
+
+    def likelier(self, one: Candidate, other: Candidate, steps: int, folds: Iterable[int]) -> tuple[float, float]:
+        """By how much the log density of a held-out step is larger by one model than by the other, and its standard error."""
+        key = f"{one.name} beside {other.name} | {steps}"
+        if key not in self.known:
+            both = [torch.cat([self._log_probs(c, steps, fold) for fold in folds]) for c in (one, other)]
+            apart = both[0] - both[1]
+            apart = apart[apart.isfinite()]
+            error = float(apart.std()) / math.sqrt(len(apart)) if len(apart) > 1 else math.inf
+            self.known[key] = [float(apart.mean()) if len(apart) else 0.0, error]
+            self._save()
+        gained, error = self.known[key]
+        return gained, error
+
+    def _log_probs(self, candidate: Candidate, steps: int, fold: int) -> torch.Tensor:
+        """Log densities of held-out steps, evenly spread; none where the model has none."""
+        model, settings = self._model(candidate, steps, fold), candidate.config
+        held_out = self.folds[fold].held_out
+        if isinstance(model, Exception):
+            return torch.full((1,), -math.inf)
+        pairs = quietly(held_out.transitions, lag=candidate.lag, history=settings.history, pad=settings.pad_history)
+        return model.log_prob(pairs.spread(MOST_STEPS)).double()
 
     def forget(self) -> None:
         """Let go of the models of a round."""
@@ -176,6 +206,10 @@ class Trials:
 def measure_step(candidate: Candidate, fold: Fold, config: TrainConfig, members: int, num: int = 5) -> float:
     """Seconds of a step of a member of a stack: what `num` more steps take, without what it takes to begin."""
     models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(members)))
+    if candidate.config.net.solved:  # then its law knows how many steps a gap takes
+        for model, data in zip(models, pairs):
+            model.settle(data)
+            model.fix_length(1.0)
 
     def took(steps: int) -> float:
         began = time.perf_counter()

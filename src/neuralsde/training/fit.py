@@ -30,7 +30,6 @@ from neuralsde.core.processes import Interrupted, stop_signals
 from neuralsde.core.records import RunError, each_with_settings, to_dict
 from neuralsde.data.streams.stream import Batches, Stream, StreamTransitions
 from neuralsde.data.trajectories import Paths, Trajectories, Transitions
-from neuralsde.data.transition import Transition
 from neuralsde.models.sequence import SequenceModel
 from neuralsde.solvers.noise import Noise
 from neuralsde.training.average import Average
@@ -55,7 +54,6 @@ SET_POINTS = (
 )  # shares of a training after which the model settles what follows from what it has learned
 LAST = 0.2  # share of the steps that learn from windows, where a model asks for them
 PER_WINDOW = 8  # pairs of a batch for one of its windows
-SETTLED_NUMBERS = 2**15  # entries of states that this takes
 FINGERPRINT_SIZE = 4_096
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 
@@ -283,7 +281,7 @@ class _Loop:
         model = self.model.eval()
         model.precision = config.precision
         if self.main:
-            for finding in model.findings(self._some()):
+            for finding in model.findings(self.data.some()):
                 warnings.warn(finding, stacklevel=6)
         return model
 
@@ -300,14 +298,10 @@ class _Loop:
         waited, self.batches.waited = self.batches.waited, 0.0
         return {"waiting": round(waited / seconds, 4)}
 
-    def _some(self) -> Transition:
-        """Transitions for what is settled or found, fewer where states are large."""
-        return self.data.spread(max(256, SETTLED_NUMBERS // math.prod(self.data.data.shape)))
-
     def _settle(self) -> None:
         """Let the model fix what follows from what it has learned; another step than the one recorded may follow."""
         with self.average.applied():
-            self.model.settle(self._some())
+            self.model.settle(self.data)
         if self.captured is not None:
             self.captured = CapturedStep(self._optimise) if self.model.same_kernels else None
 
