@@ -600,6 +600,7 @@ def video_source(file: str) -> Callable[[], str]:
 LAW_ROWS = (
     ("Moments, gap 0.5", "moments, gap 0.5", "drift_error", "≤ 0.05"),
     ("Moments, gap 1", "moments, gap 1", "drift_error", "≤ 0.05"),
+    ("the same, few terms", "moments, gap 1, few terms", "drift_error", "≤ 0.05"),
     ("Moments, gap 1: inside the 80 % band", "moments, gap 1", "inside_80", "0.78 to 0.82"),
     ("one gap in ten 2 to 6 long", "some wide gaps", "drift_error", "≤ 0.05"),
     ("gaps over a factor 100", "gaps over a factor 100", "drift_error", "≤ 0.05"),
@@ -615,9 +616,17 @@ LAW_ROWS = (
     ("near zero with log: paths below 0", "near zero, log", "below_0", "0"),
     ("near zero with log: distance of the law", "near zero, log", "wasserstein", "0.007, the floor"),
     ("near zero with log and Mixture: the same", "near zero, log, Mixture", "wasserstein", "0.007, the floor"),
+    ("the training data themselves: the same", "near zero, log, Mixture", "of_data", "0.007, the floor"),
     ("small spread, whitened: slope", "small spread, whiten", "slope", "−1.1 to −0.9"),
-    ("double well, error over the true family's", "double well, gaps over a factor 100", "ratio", "≤ 1.2"),
-    ("van der Pol, the same", "van der Pol, gaps over a factor 100", "ratio", "≤ 1.2"),
+    (
+        "double well, few terms: error over the true family's",
+        "double well, gaps over a factor 100, few terms",
+        "ratio",
+        "≤ 1.2",
+    ),
+    ("van der Pol, few terms: the same", "van der Pol, gaps over a factor 100, few terms", "ratio", "≤ 1.2"),
+    ("double well, a net: the same", "double well, gaps over a factor 100", "ratio", "≤ 1.2"),
+    ("van der Pol, a net: the same", "van der Pol, gaps over a factor 100", "ratio", "≤ 1.2"),
 )
 
 

@@ -48,13 +48,6 @@ def exact(drift, g, law, dt=1.0, shape=(1,), **settings):
     return model.eval()
 
 
-def steps_of(pairs):
-    """The same as steps of paths of two observations."""
-    both = torch.stack([pairs.history[:, -1], pairs.next], 1).numpy()
-    times = [np.array([0.0, dt]) for dt in pairs.dt.tolist()]
-    return nsde.Trajectories.from_arrays(list(both), times).transitions()
-
-
 def walks(rng, num=40, length=60, smooth=False):
     steps = rng.standard_normal((num, length, 2))
     return (steps.cumsum(1) if smooth else steps).cumsum(1) * 0.1
@@ -89,7 +82,7 @@ def test_wide_gaps_take_more_steps_where_the_drift_bends():
     x, dt = 1.2 * torch.randn(600, 1, generator=rng), torch.tensor([0.25, 2.0, 8.0]).repeat(200)
     pairs = Transition(history=x[:, None], next=x, dt=dt, time=0 * dt)
     before = model.transition_log_prob(pairs)
-    model.settle(steps_of(pairs))
+    model.settle(pairs)
     short, middle, long = (int(model.law.num_steps(torch.tensor([[d / 0.25]]))) for d in (0.25, 2.0, 8.0))
     assert short <= 2 < middle <= long <= 32
     assert not torch.allclose(before, model.transition_log_prob(pairs))
@@ -100,7 +93,7 @@ def test_wide_gaps_take_more_steps_where_the_drift_bends():
 def test_linear_drift_takes_one_step_whatever_the_gap():
     model = exact(lambda x: -x, math.sqrt(2), Moments(), dt=0.5)
     x, dt = torch.randn(300, 1), torch.tensor([0.5, 2.0, 5.0]).repeat(100)
-    model.settle(steps_of(Transition(history=x[:, None], next=x, dt=dt, time=0 * dt)))
+    model.settle(Transition(history=x[:, None], next=x, dt=dt, time=0 * dt))
     assert model.law.num_steps(torch.tensor([[10.0]])) == 1 and model.law.same_kernels
 
 
@@ -225,7 +218,7 @@ def test_gaps_over_which_steps_are_not_gaussian_are_named():
         x = x + 4 * (x - x**3) * 0.01 + 0.7 * 0.1 * rng.normal(size=x.shape)
     start, end = torch.zeros(4_000, 1), torch.from_numpy(x).float()
     pairs = Transition(history=start[:, None], next=end, dt=torch.full((4_000,), 2.0), time=torch.zeros(4_000))
-    model.settle(steps_of(pairs))
+    model.settle(pairs)
     (said,) = model.findings(pairs)
     assert "Steps over gaps of 1 to 2 are not Gaussian" in said
 

@@ -18,14 +18,14 @@ from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig
 from neuralsde.sde.config import Euler, Full, Mixture, Moments, NeuralSDEConfig
 from neuralsde.selection import fit as selection_fit
-from neuralsde.selection.candidates import plan
+from neuralsde.selection.candidates import Candidate, Move, plan
 from neuralsde.selection.fit import on_ladder, seconds_of
 from neuralsde.selection.folds import split
 from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Segments, gain
 from neuralsde.selection.search import ALONE, LONGER, Search, drawing_time, in_words, num_units
 from neuralsde.selection.stack import fit_together, form_of
-from neuralsde.selection.trials import Effort, Trials, small_products
+from neuralsde.selection.trials import Effort, Trials, measure_gaps, small_products
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit as fit_model
 
@@ -478,12 +478,12 @@ def test_costs_of_a_step_are_measured_recorded_and_bounded(monkeypatch, tmp_path
     steps, effort = selection_fit._planned(found, {}, folds, 600.0, tmp_path, {}, False)
     assert effort.costs["default"] == 1.0 and effort.costs["input noise"] == 0.2
     assert {c.name: c.cost for c in steps.every()} == effort.costs
-    assert steps.trained_last(steps.default).cost == effort.costs["few terms, moments"] / effort.costs["few terms"]
+    assert steps.trained_last(steps.default).cost == effort.costs["moments"]
     again, known = selection_fit._planned(found, {}, folds, 600.0, tmp_path, {}, True)
     assert known == effort and again == steps
     tails = replace(again, default=replace(again.default, settings={**again.default.settings, "law": Mixture()}))
     tails = replace(tails, first=[replace(again.default, name="plain")])
-    costly = tails.with_costs({"default": 1.0, "plain": 0.5, "plain, few terms": 1.0, "plain, few terms, moments": 3.0})
+    costly = tails.with_costs({"default": 1.0, "plain": 0.5, "plain, moments": 1.5})
     assert costly.trained_last(costly.first[0]).cost == 1.5 and costly.trained_last(costly.default) is costly.default
     assert selection_fit._planned(found, {}, folds, 59.0, None, {}, False)[1].costs == {}  # too short to measure
     assert [selection_fit._last_steps(wanted, 100, 2) for wanted in (10, 1_300, 10**6)] == [300, 1_250, 2_400]
@@ -577,3 +577,18 @@ def test_what_the_last_training_warns_of_is_in_the_report_and_points_at_the_call
     assert "Its steps are odd." in model.report["notes"]
     assert [str(w.message) for w in caught if w.filename == __file__] == list(model.report["notes"])
     assert "## To note\n\n- Its steps are odd." in str(Report.of(model))
+
+
+def test_a_gap_that_takes_several_steps_is_planned_for():
+    """Moments of wide gaps of a double well: the last training will take several steps for each, and so do those of its twin."""
+    rng, x = np.random.default_rng(0), []
+    state = rng.standard_normal((60, 1))
+    for k in range(60 * 80):
+        state = state + 0.01 * (state - state**3) * 4 + 0.05 * rng.standard_normal(state.shape)
+        if k % 80 == 0:
+            x.append(state)
+    data = nsde.Trajectories.from_arrays(np.stack(x, 1), dt=0.8)
+    plain = Candidate("plain", {"noise": 0.0, "denoiser": None}, "")
+    num, seconds = measure_gaps(plain.with_(Move("moments", {"law": Moments()}, "")), data)
+    assert num >= 2 and seconds > 0
+    assert measure_gaps(plain, data) == (1, 0.0)

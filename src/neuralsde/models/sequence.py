@@ -183,8 +183,11 @@ class SequenceModel(nn.Module, ABC):
         """Standard deviation of the noise that training adds to states, in scaled units."""
         return torch.zeros(())
 
-    def settle(self, data: Transitions) -> None:
+    def settle(self, pairs: Transition) -> None:
         """Fix what follows from what was learned so far; called at set points of a training."""
+
+    def refine(self, data: Transitions) -> None:
+        """Find again from all of the data what is not trained; called after `settle`."""
 
     def findings(self, pairs: Transition) -> list[str]:
         """What is to be said of a model that was just trained, by transitions of its data: one sentence each."""

@@ -103,7 +103,9 @@ class PolynomialNet(Backbone):
         self.low.copy_(x.amin(0))
         self.high.copy_(x.amax(0))
         places = [torch.zeros_like(self.origin)]
-        if zero is not None:
+        if bool(self.coefficients.any()):  # solved before
+            places = [self.origin.clone()]
+        elif zero is not None:
             raw = torch.zeros_like(self.origin)
             raw[: state[0].numel()] = zero.expand_as(state[0]).flatten()
             places += [raw] if bool((raw.abs() < FARTHEST).all()) else []

@@ -144,7 +144,8 @@ class NeuralSDE(SequenceModel):
             step = self.scale.states(pairs.next) - self.scale.states(pairs.history[:, -1])
             self.measurement.measure(step, gaps, pairs.mask)
         if (flow := self._solved_flow) is not None:
-            self._solve(flow, data.spread(solving.FIRST if flow.refines else len(pairs.dt)))
+            first = solving.num_rows(self.law, self.scale.shape, first=True) if flow.refines else len(pairs.dt)
+            self._solve(flow, data.spread(first))
         return pairs
 
     @property
@@ -389,11 +390,13 @@ class NeuralSDE(SequenceModel):
         return (std / scale.std).square().flatten()
 
     @torch.no_grad()
-    def settle(self, data: Transitions) -> None:
+    def settle(self, pairs: Transition) -> None:
         fields = evaluated(self)._fields()
-        self.law.settle(self._gap(data.some(), fields), self._coefficients(fields))
+        self.law.settle(self._gap(pairs, fields), self._coefficients(fields))
+
+    def refine(self, data: Transitions) -> None:
         if (flow := self._solved_flow) is not None and flow.refines:
-            self._solve(flow, data.spread(solving.MOST))
+            self._solve(flow, data.spread(solving.num_rows(self.law, self.scale.shape)))
 
     @torch.no_grad()
     def findings(self, pairs: Transition) -> list[str]:

@@ -23,10 +23,15 @@ from neuralsde.sde.fields import Fields
 from neuralsde.sde.laws.law import StepLaw
 from neuralsde.sde.pairs import Gap
 
-MOST, FIRST = 1_000_000, 100_000  # steps that a regression sees, and before training
+MOST, FIRST = 3_000_000, 100_000  # states that a regression sees, and before training
 MOST_PASSES, CHUNK = 12, 10_000  # regressions, and rows of a gap at once
 SETTLED = 0.1  # change of twice the log-likelihood below which a flow stays as it is
 FASTEST = 10.0  # largest κ
+
+
+def num_rows(law: StepLaw, shape: tuple[int, ...], *, first: bool = False) -> int:
+    """Steps that a regression sees: a law that spans gaps reads 1 + 2d states for each."""
+    return (FIRST if first else MOST) // (1 + 2 * math.prod(shape) if law.spans_gaps else 1)
 
 
 def solve(

@@ -89,7 +89,7 @@ class Plan:
         """With costs of a step as measured, by name; in steps of the default, which costs 1 then."""
         if not costs:
             return self
-        plain, few = self._plain(), self._plain_of_few_terms()
+        plain = self._plain()
 
         def measured(base: Candidate | None, move: Move | None) -> Move | None:
             made = combined(base, move) if base and move else None
@@ -102,29 +102,20 @@ class Plan:
             default=replace(self.default, cost=1.0),
             first=[replace(c, cost=costs.get(c.name, c.cost)) for c in self.first],
             moves=[measured(self.default, move) or move for move in self.moves],
-            exact=measured(few or plain, self.exact),
+            exact=measured(plain, self.exact),
             sparse=measured(plain, self.sparse),
         )
 
     def every(self) -> list[Candidate]:
-        """The default, what is tried beside it, changes of the default, and a plain one as trained last; one of each name.
-
-        That one has a polynomial drift, where it can: it is known before any training, and so are the steps that its gaps take.
-        """
-        plain, few = self._plain(), self._plain_of_few_terms()
-        last = few or plain
+        """The default, what is tried beside it, changes of the default, and what may become of a plain one; one of each name."""
+        plain = self._plain()
         made = [combined(self.default, move) for move in self.moves]
-        made += [few, combined(last, self.exact) if last and self.exact else None]
+        made += [combined(plain, move) for move in (self.exact, self.sparse) if plain and move]
         return list({c.name: c for c in (self.default, *self.first, *made) if c is not None}.values())
 
     def _plain(self) -> Candidate | None:
         """The first candidate that the last training changes."""
         return next((c for c in (self.default, *self.first) if _is_plain(c)), None)
-
-    def _plain_of_few_terms(self) -> Candidate | None:
-        """The same with a polynomial drift."""
-        plain = self._plain()
-        return combined(plain, self.sparse) if plain and self.sparse else None
 
     def with_few_terms(self) -> Plan:
         """With polynomial drifts, where that can be."""
@@ -201,6 +192,11 @@ def combined(one: Candidate, move: Move) -> Candidate | None:
     """A candidate with one more change, where that can be."""
     made = one.with_(move)
     return made if _possible(made) and not made.same_as(one) else None
+
+
+def of_few_terms(candidate: Candidate) -> Candidate | None:
+    """The candidate with a polynomial drift, where that can be."""
+    return candidate if candidate.config.net.solved else combined(candidate, _few_terms(SMALL))
 
 
 def by_a_net(candidate: Candidate) -> Candidate:

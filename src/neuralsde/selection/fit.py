@@ -35,6 +35,7 @@ from neuralsde.selection.trials import (
     Effort,
     Trials,
     measure_draws,
+    measure_gaps,
     measure_step,
     quietly,
     sampler_of,
@@ -218,11 +219,13 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     step = measure_step(steps.default, folds[0], steps.train, len(folds))
     costs = {} if short else _costs(steps, folds, step)
     steps = steps.with_costs(costs)
+    last = steps.trained_last(steps.default)
+    longer, solving = (1, 0.0) if short else measure_gaps(last, folds[0].known)
     every = [(c, how) for c in (steps.default, *steps.first) for how in quick_samplers(c).values()]
     sizes = DRAWS[-1:] if short else DRAWS
     took, grown = measure_draws(every[:1] if short else every, folds[0], sizes)
     took = {c.name: took.get(c.name, took[steps.default.name]) for c, _ in every}
-    budget = SPARE * seconds - min(time.perf_counter() - began, seconds / 4)
+    budget = SPARE * seconds - min(time.perf_counter() - began + (solving if steps.sparse else 0.0), seconds / 4)
     for part in PARTS if short else PARTS[:1]:
         some, few = some_of(steps, folds, part)
         drawing, units = drawing_time(some, len(few), took), num_units(some, len(few))
@@ -234,9 +237,9 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     search = left * min(units / (units + ALONE * BEYOND * LONGER), 1 - steps.last)
     unit = int(min(max(on_ladder(search / step / units), FEWEST), MOST))
     alone = max(left - step * units * unit, steps.last * budget)
-    batch, one = _batch(steps, folds[0], alone, min(PLENTY, BEYOND * LONGER * unit))
-    last = _last_steps(alone / one, unit, batch / steps.train.batch_size)
-    return Effort(unit, last, *size, part, batch=batch, costs=costs)
+    batch, one = _batch(steps, folds[0], alone / longer, min(PLENTY, BEYOND * LONGER * unit))
+    num = _last_steps(alone / longer / one, unit, batch / steps.train.batch_size)
+    return Effort(unit, num, *size, part, batch=batch, costs=costs)
 
 
 def _costs(steps: Plan, folds: list[Fold], step: float) -> dict[str, float]:
@@ -306,7 +309,8 @@ def _refit(
     """The choice, trained on everything; with what it was trained as, and for how many steps."""
     unit, own, default = effort.unit, steps.trained_last(choice.candidate), steps.trained_last(steps.default)
     batch = effort.batch or steps.train.batch_size
-    wanted = effort.last * default.cost / own.cost
+    longer = [measure_gaps(c, data)[0] if effort.costs else 1 for c in (default, own)]
+    wanted = effort.last * default.cost * longer[0] / (own.cost * longer[1])
     num = unit if choice.shorter else _last_steps(wanted, unit, batch / steps.train.batch_size)
     config = replace(steps.train, steps=num, batch_size=batch, ema=0.995 if num > 1_000 else steps.train.ema)
     options = replace(QUIET, cpu=cpu)

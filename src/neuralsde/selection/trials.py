@@ -22,9 +22,10 @@ from neuralsde.core.files import read_text, replacing
 from neuralsde.core.records import RunError
 from neuralsde.data.trajectories import Trajectories, Transitions
 from neuralsde.models.build import build
-from neuralsde.sde.config import Sampler
+from neuralsde.sde.config import Moments, Sampler
 from neuralsde.sde.model import NeuralSDE
-from neuralsde.selection.candidates import Candidate
+from neuralsde.sde.solving import num_rows
+from neuralsde.selection.candidates import Candidate, of_few_terms
 from neuralsde.selection.folds import Fold
 from neuralsde.selection.scores import FAILED, MOST_ORIGINS, NUM_PATHS, Score, Segments, together
 from neuralsde.selection.stack import fit_together, form_of
@@ -206,10 +207,6 @@ class Trials:
 def measure_step(candidate: Candidate, fold: Fold, config: TrainConfig, members: int, num: int = 5) -> float:
     """Seconds of a step of a member of a stack: what `num` more steps take, without what it takes to begin."""
     models, pairs = zip(*(build_for(candidate, fold.known, k) for k in range(members)))
-    if candidate.config.net.solved:  # then its law knows how many steps a gap takes
-        for model, data in zip(models, pairs):
-            model.settle(data)
-            model.fix_length(1.0)
 
     def took(steps: int) -> float:
         began = time.perf_counter()
@@ -219,6 +216,25 @@ def measure_step(candidate: Candidate, fold: Fold, config: TrainConfig, members:
     took(1)  # the first takes longer
     more = [min(took(steps) for _ in range(2)) for steps in (1, 1 + num)]
     return max(more[1] - more[0], 0.1 * more[1]) / num / members
+
+
+def measure_gaps(candidate: Candidate, data: Trajectories) -> tuple[int, float]:
+    """In how many steps a whole training will take a gap, and the seconds in which it finds a drift by least squares, if it does.
+
+    A training finds the number on its way. It is foretold by the drift that least squares find before any training.
+    """
+    few = of_few_terms(candidate) if isinstance(candidate.config.law, Moments) else None
+    began = time.perf_counter()
+    try:
+        model, pairs = (None, None) if few is None else build_for(few, data, 0)
+    except ValueError:  # data of this kind cannot train it
+        model = None
+    if model is None or pairs is None:
+        return 1, 0.0
+    took = time.perf_counter() - began
+    first, every = (min(len(pairs), num_rows(model.law, model.scale.shape, first=first)) for first in (True, False))
+    model.settle(pairs.some())
+    return int(model.law.num_steps(torch.ones(1))), took * every / first
 
 
 def measure_draws(

@@ -301,7 +301,8 @@ class _Loop:
     def _settle(self) -> None:
         """Let the model fix what follows from what it has learned; another step than the one recorded may follow."""
         with self.average.applied():
-            self.model.settle(self.data)
+            self.model.settle(self.data.some())
+            self.model.refine(self.data)
         if self.captured is not None:
             self.captured = CapturedStep(self._optimise) if self.model.same_kernels else None
 
