@@ -205,28 +205,31 @@ class Search:
         return Choice(candidate, how, in_words(how), reason + more, tried, shorter=shorter, score=score.mean)
 
     def _choose_terms(self, folds: range) -> None:
-        """Try polynomial drifts, where that of the default makes held-out steps likelier than its net."""
+        """Try polynomial drifts, where that of the default is as good as its net."""
         default, sparse = self.plan.default, self.plan.sparse
         few = None if sparse is None else combined(default, sparse)
         if few is None:
             return
         self.trials.train([default, few], self.unit, folds)
-        if self._likelier(few, default, self.unit, folds):
+        if self._as_good(few, default, self.unit, folds):
             self.plan = self.plan.with_few_terms()
         self.trials.forget()
 
-    def _likelier(self, few: Candidate, net: Candidate, steps: int, folds: range) -> str:
-        """By how much held-out steps are likelier with a polynomial drift, where its paths are no worse; else nothing."""
+    def _as_good(self, few: Candidate, net: Candidate, steps: int, folds: range) -> str:
+        """By how much a polynomial drift changes how likely held-out steps are; nothing where it is worse.
+
+        Of two models that are alike within a standard error, in this and in their paths, the one with fewer parameters is better.
+        """
         gained, error = self.trials.likelier(few, net, steps, folds)
-        if not gained > error:
+        if not gained > -error:
             return ""
         how = usual_sampler(net)
         one, other = (self.trials.score(c, steps, folds, {in_words(how): how})[in_words(how)] for c in (few, net))
         saved, doubt = gain(one, other)
-        return f"{gained:.2g} (± {error:.1g}) nats each" if saved > -doubt else ""
+        return f"{gained:+.1g} (± {error:.1g}) nats each" if saved > -doubt else ""
 
     def _with_best_terms(self, candidate: Candidate, steps: int) -> tuple[Candidate, str]:
-        """The candidate with a polynomial drift or a net, by which held-out steps are likelier; and the reason in a sentence."""
+        """The candidate with a polynomial drift where that is as good as a net; and the reason in a sentence."""
         if self.plan.sparse is None:
             return candidate, ""
         net, few = by_a_net(candidate), combined(by_a_net(candidate), self.plan.sparse)
@@ -235,12 +238,9 @@ class Search:
         few, net = (candidate, net) if candidate.config.net.solved else (few, candidate)
         folds = range(self.num_folds)
         self.trials.train([few, net], steps, folds)
-        by = self._likelier(few, net, steps, folds)
-        return (
-            (few, f" Its drift is a polynomial with few terms: held-out steps are likelier by {by}.")
-            if by
-            else (net, "")
-        )
+        by = self._as_good(few, net, steps, folds)
+        more = f" Its drift is a polynomial with few terms, as good as a net: it changes the likelihood of held-out steps by {by}."
+        return (few, more) if by else (net, "")
 
     def _usual(self, candidate: Candidate, steps: int) -> Score:
         """The score by the sampler that a calibration starts from."""
