@@ -238,7 +238,7 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     unit = int(min(max(on_ladder(search / step / units), FEWEST), MOST))
     alone = max(left - step * units * unit, steps.last * budget)
     batch, one = _batch(steps, folds[0], alone / longer, min(PLENTY, BEYOND * LONGER * unit))
-    num = _last_steps(alone / longer / one, unit, batch / steps.train.batch_size)
+    num = _last_steps(alone / longer / one, unit, longer * batch / steps.train.batch_size)
     return Effort(unit, num, *size, part, batch=batch, costs=costs)
 
 
@@ -255,7 +255,7 @@ def _costs(steps: Plan, folds: list[Fold], step: float) -> dict[str, float]:
 def _last_steps(wanted: float, unit: int, larger: float) -> int:
     """Steps of the last training, on the ladder; bounded, since a choice holds for trainings of about the final's length.
 
-    At least as much is seen as in the final, in batches that are so many times larger.
+    At least as much is seen as in the final, in steps that hold and take so many times more.
     """
     return int(max(min(on_ladder(wanted), BEYOND * LONGER * unit, MOST_STEPS), LONGER * unit / larger))
 
@@ -311,7 +311,7 @@ def _refit(
     batch = effort.batch or steps.train.batch_size
     longer = [measure_gaps(c, data)[0] if effort.costs else 1 for c in (default, own)]
     wanted = effort.last * default.cost * longer[0] / (own.cost * longer[1])
-    num = unit if choice.shorter else _last_steps(wanted, unit, batch / steps.train.batch_size)
+    num = unit if choice.shorter else _last_steps(wanted, unit, longer[1] * batch / steps.train.batch_size)
     config = replace(steps.train, steps=num, batch_size=batch, ema=0.995 if num > 1_000 else steps.train.ema)
     options = replace(QUIET, cpu=cpu)
     model = train(own, data, config, options=options, run_dir=run, resume=resume)

@@ -234,7 +234,8 @@ def measure_gaps(candidate: Candidate, data: Trajectories) -> tuple[int, float]:
     took = time.perf_counter() - began
     first, every = (min(len(pairs), num_rows(model.law, model.scale.shape, first=first)) for first in (True, False))
     model.settle(pairs.some())
-    return int(model.law.num_steps(torch.ones(1))), took * every / first
+    num = int(model.law.num_steps(torch.ones(1)))
+    return num, took * num * every / first
 
 
 def measure_draws(
