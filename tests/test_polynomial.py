@@ -77,7 +77,9 @@ def test_inputs_that_are_constant_or_alike_do_no_harm():
 def test_many_inputs_have_fewer_powers():
     assert PolynomialNet(NET, Form((6,))).factors.shape == (84, 3)
     assert PolynomialNet(NET, Form((12,))).factors.shape == (91, 2)
-    assert PolynomialNet(NET, Form((400,))).factors.shape == (401, 1)
+    assert PolynomialNet(NET, Form((120,))).factors.shape == (121, 1)
+    with pytest.raises(ValueError, match=r"A polynomial takes up to 128 inputs, .* Got 400\. Use MLPConfig"):
+        PolynomialNet(NET, Form((400,)))
 
 
 @pytest.fixture(scope="module", params=["even", "wide"])

@@ -24,7 +24,8 @@ from neuralsde.nets.backbone import Backbone, Condition, Form
 from neuralsde.nets.config import PolynomialConfig
 
 DEGREE, MOST_TERMS = 3, 100  # the degree is lower where terms would be more
-CHUNK = 20_000  # rows of a regression at once
+MOST_INPUTS = 128  # of which each has its own regression
+MOST_NUMBERS = 2**24  # of a regression at once
 FARTHEST = 20.0  # standard deviations of zero from the mean up to which powers around it can be told apart
 EXACT = 1e-8  # share of the target that is rounding
 MARGIN = 0.25  # of the range of velocities that the data have
@@ -47,6 +48,10 @@ class PolynomialNet(Backbone):
         super().__init__(config, form)
         assert form.num_fields == 1, "a polynomial is one field"
         num = math.prod(form.shape) * form.history + form.condition_size
+        if num > MOST_INPUTS:
+            raise ValueError(
+                f"A polynomial takes up to {MOST_INPUTS} inputs, slots and contexts together. Got {num}. Use MLPConfig()."
+            )
         self.factors = _factors(num)
         self._left: Memo[tuple[Tensor, Tensor]] = Memo()
         self.register_buffer("low", torch.zeros(num))
@@ -113,7 +118,7 @@ class PolynomialNet(Backbone):
         place = min(range(len(tried)), key=lambda k: tried[k][1])
         self.origin.copy_(places[place])
         self.coefficients.copy_(tried[place][0])
-        parts = torch.arange(len(x), device=x.device).split(CHUNK)
+        parts = torch.arange(len(x), device=x.device).split(MOST_NUMBERS // len(self.factors))
         given = torch.cat(
             [self._terms(x[rows], self.factors.to(x.device)) @ self.coefficients.to(x).mT for rows in parts]
         )
@@ -126,7 +131,7 @@ class PolynomialNet(Backbone):
         self.origin.copy_(origin)
         factors, num, d = self.factors.to(x.device), len(self.factors), y.shape[1]
         gram, moment, total = x.new_zeros(d, num, num), x.new_zeros(d, num), x.new_zeros(d)
-        for rows in torch.arange(len(x), device=x.device).split(CHUNK):
+        for rows in torch.arange(len(x), device=x.device).split(MOST_NUMBERS // (d * num)):
             terms = self._terms(x[rows], factors)
             weighted = w[rows].T[:, :, None] * terms
             gram += weighted.mT @ terms

@@ -220,7 +220,7 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     costs = {} if short else _costs(steps, folds, step)
     steps = steps.with_costs(costs)
     last = steps.trained_last(steps.default)
-    longer, solving = (1, 0.0) if short else measure_gaps(last, folds[0].known)
+    longer, solving = (1.0, 0.0) if short else measure_gaps(last, folds[0].known)
     every = [(c, how) for c in (steps.default, *steps.first) for how in quick_samplers(c).values()]
     sizes = DRAWS[-1:] if short else DRAWS
     took, grown = measure_draws(every[:1] if short else every, folds[0], sizes)
@@ -309,7 +309,7 @@ def _refit(
     """The choice, trained on everything; with what it was trained as, and for how many steps."""
     unit, own, default = effort.unit, steps.trained_last(choice.candidate), steps.trained_last(steps.default)
     batch = effort.batch or steps.train.batch_size
-    longer = [measure_gaps(c, data)[0] if effort.costs else 1 for c in (default, own)]
+    longer = [measure_gaps(c, data)[0] if effort.costs else 1.0 for c in (default, own)]
     wanted = effort.last * default.cost * longer[0] / (own.cost * longer[1])
     num = unit if choice.shorter else _last_steps(wanted, unit, longer[1] * batch / steps.train.batch_size)
     config = replace(steps.train, steps=num, batch_size=batch, ema=0.995 if num > 1_000 else steps.train.ema)

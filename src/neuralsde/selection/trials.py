@@ -218,10 +218,11 @@ def measure_step(candidate: Candidate, fold: Fold, config: TrainConfig, members:
     return max(more[1] - more[0], 0.1 * more[1]) / num / members
 
 
-def measure_gaps(candidate: Candidate, data: Trajectories) -> tuple[int, float]:
-    """In how many steps a whole training will take a gap, and the seconds in which it finds a drift by least squares, if it does.
+def measure_gaps(candidate: Candidate, data: Trajectories) -> tuple[float, float]:
+    """How many times longer a step of a whole training will take than one of a trial, and the seconds in which a drift is found.
 
-    A training finds the number on its way. It is foretold by the drift that least squares find before any training.
+    A gap then takes as many steps as it needs, a number that a training finds on its way. It is foretold by the drift that
+    least squares find before any training.
     """
     few = of_few_terms(candidate) if isinstance(candidate.config.law, Moments) else None
     began = time.perf_counter()
@@ -230,12 +231,13 @@ def measure_gaps(candidate: Candidate, data: Trajectories) -> tuple[int, float]:
     except ValueError:  # data of this kind cannot train it
         model = None
     if model is None or pairs is None:
-        return 1, 0.0
+        return 1.0, 0.0
     took = time.perf_counter() - began
     first, every = (min(len(pairs), num_rows(model.law, model.scale.shape, first=first)) for first in (True, False))
     model.settle(pairs.some())
-    num = int(model.law.num_steps(torch.ones(1)))
-    return num, took * num * every / first
+    law = model.law
+    longer = law.num_points(int(law.num_steps(torch.ones(1)))) / law.num_points(1)
+    return longer, took * longer * every / first
 
 
 def measure_draws(

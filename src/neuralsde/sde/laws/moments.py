@@ -54,6 +54,11 @@ class MomentsStep(StepLaw):
         equal = self._equal.get([self.steps], lambda: _only(self.steps.tolist()))
         return self.steps[_class_of(gaps)] if equal is None else equal
 
+    def num_points(self, num_steps: int) -> int:
+        """States that are read for a gap of so many steps."""
+        size = torch.Size(self.shape).numel()
+        return 1 + 2 * size + (num_steps - 1) * 4 * size
+
     @torch.no_grad()
     def fix_length(self, length: float) -> None:
         self.steps.fill_(int(self.steps[_class_of(torch.tensor([length], device=self.steps.device))]))
@@ -164,9 +169,9 @@ class MomentsStep(StepLaw):
         num_steps = self.num_steps(dt)
         gap = Gap(step.state(step.x, step.time), step.x, dt, conditions, None)
         mean, cov = self._moments(gap, sde, num_steps)
-        most, d = num_steps if isinstance(num_steps, int) else int(num_steps.max()), mean.shape[1]
+        points = self.num_points(num_steps if isinstance(num_steps, int) else int(num_steps.max()))
         for name, passes in fields.passes.items():  # each point that is read for a path is a pass
-            fields.passes[name] = before[name] + (passes - before[name]) // calls * (1 + 2 * d + (most - 1) * 4 * d)
+            fields.passes[name] = before[name] + (passes - before[name]) // calls * points
         z = step.z.flatten(1)
         return (mean + (cholesky(cov) @ z[..., None])[..., 0]).reshape(step.x.shape)
 
