@@ -15,10 +15,10 @@ from machines import on_a_machine
 import neuralsde as nsde
 from neuralsde.data.diagnosis import diagnose
 from neuralsde.models.build import build
-from neuralsde.nets.config import MLPConfig
+from neuralsde.nets.config import MLPConfig, StepsConfig
 from neuralsde.sde.config import Euler, Full, Mixture, Moments, NeuralSDEConfig
 from neuralsde.selection import fit as selection_fit
-from neuralsde.selection.candidates import Candidate, Move, plan
+from neuralsde.selection.candidates import Candidate, Move, of_few_terms, plan
 from neuralsde.selection.fit import on_ladder, seconds_of
 from neuralsde.selection.folds import split
 from neuralsde.selection.report import Report
@@ -115,6 +115,69 @@ def test_much_rough_data_in_up_to_ten_dimensions_and_a_long_budget_get_small_net
     assert of(21_000, 10) == (64, True)
     assert of(21_000, 10, long=False) == (128, False)
     assert of(21_000, 11) == (128, False)
+
+
+def wandering(num, length, seed, d=2):
+    """Random walks, each from a place of its own."""
+    rng = np.random.default_rng(seed)
+    return 100 * rng.standard_normal((num, 1, d)) + rng.standard_normal((num, length, d)).cumsum(1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("num", [1, 20])
+def test_paths_that_wander_are_told_from_those_that_come_back(num, seed):
+    found = diagnose(nsde.Trajectories.from_arrays(wandering(num, 1_500 // num, seed)))
+    assert "wanders" in found
+    assert "second order" not in found  # levels are new to what was learned from others, and say anything
+    back = diagnose(walks(num, 1_500 // num, seed))
+    assert "wanders" not in back
+
+
+def test_where_paths_wander_nets_of_steps_are_tried_and_held_out_is_what_comes_later():
+    data = nsde.Trajectories.from_arrays(wandering(1, 500, 0))
+    tried = plan(diagnose(data))
+    steps = next(c for c in tried.first if c.name == "steps")
+    assert isinstance(steps.config.net, StepsConfig)
+    assert not steps.config.net.level
+    assert of_few_terms(steps) is None  # a polynomial would see the level again
+    assert of_few_terms(tried.default).config.net.solved
+    assert steps in tried.with_few_terms().first
+    for fold in split(data, 0, forward=True)[2]:
+        assert fold.known.times.max() < fold.held_out.times.min()
+    assert len(split(data, 0)[2][1].known) == 2
+
+
+def test_angles_that_go_round_are_named():
+    rng = np.random.default_rng(0)
+    angle = 0.2 * np.arange(300) + 0.1 * rng.standard_normal((10, 300)).cumsum(1)
+    round_, gripper = (angle + np.pi) % (2 * np.pi) - np.pi, (angle % 8 > 4).astype(float)
+    both = nsde.Trajectories.from_arrays(np.stack([round_, gripper], -1))
+    found = diagnose(both)
+    assert found.value("wraps") == 1
+    assert "feature 0 jumps from one end of its range to the other" in str(found)
+    assert "wraps" not in diagnose(nsde.Trajectories.from_arrays(angle[..., None]))
+
+
+def test_single_faulty_observations_are_named():
+    paths = np.stack([p.numpy() for p in walks(20, 200).states.split(200)])
+    rng = np.random.default_rng(0)
+    faulty = np.where(rng.random(paths.shape) < 0.01, paths + 20 * rng.standard_normal(paths.shape), paths)
+    found = diagnose(nsde.Trajectories.from_arrays(faulty))
+    assert 0.002 < found.value("outliers") < 0.02
+    assert "make them NaN and read the data with missing=True" in str(found)
+    shocks = np.zeros(paths.shape)  # heavy tails that stay are none
+    for k in range(1, 200):
+        shocks[:, k] = 0.9 * shocks[:, k - 1] + rng.standard_t(2.0, (20, 1))
+    assert "outliers" not in diagnose(nsde.Trajectories.from_arrays(shocks))
+
+
+def test_a_season_of_smooth_paths_is_in_their_default():
+    t = np.arange(1_000.0)
+    wave = np.sin(2 * np.pi * t / 24) + 0.3 * np.sin(2 * np.pi * t / 24 * 3)
+    slow = np.convolve(np.random.default_rng(0).standard_normal(1_020), np.hanning(21) / 10, "valid")
+    found = diagnose(nsde.Trajectories.from_arrays([(wave + slow)[:, None]], [t]))
+    assert "smooth" in found
+    assert plan(found).default.settings["time_input"] == pytest.approx(24, rel=1e-2)
 
 
 def test_a_diagnosis_does_not_depend_on_units():

@@ -17,6 +17,7 @@ from neuralsde.data.trajectories import Trajectories
 
 MOST_STEPS = 3_000  # steps that are looked at
 FEATURES = 150  # random features of the regressions
+USUAL = 3.0  # standard deviations beyond which these are constant
 MOST_DIMENSIONS = 256  # of states; more, and pictures, are not looked at
 FEWEST_TOGETHER, MOST_TOGETHER = 3, 200  # paths whose mean is looked at
 FEWEST = 30  # steps from which on something is said
@@ -30,6 +31,11 @@ FAST = 5.0  # how much faster a direction of small variance forgets than the lar
 MANY, FEW, MOST_OF_IT = 9, 0.4, 0.95  # features, and the share of directions that hold most of their variance
 UNEXPLAINED = 1e-3  # share of a step that must be left for its noise to be looked at
 FEW_PATHS = 12
+AHEAD, WHERE = (0.16, 0.25), 0.1  # of a path (a quarter of that, of one alone), and the share of its change that levels tell
+WRAPS, REST = 0.7, 0.3  # of a feature's range: steps of an angle that goes round, and all the others
+ALONE, FAR = 12.0, 2.0  # distance of a faulty observation from its neighbours: in usual ones, and in standard deviations
+AGREE, FAULTY = 0.3, 0.03  # distance of its neighbours from each other, in that; and the share of such observations, at most
+MIDDLE = 0.1  # share of observations that are not at the ends of the range
 DENSE = 40  # steps of a path from which on a longer lag is worth a trial
 NEAR = 0.15  # of both ends, for states between 0 and 1
 LEVEL = 0.15  # rank correlation of the size of steps with the level
@@ -159,6 +165,7 @@ class _Steps:
             found += self._tails(left, now)
         if rough:
             found += self._measured(growth)
+        found += [*self._wanders(), *(self._wraps() or self._alone(middle))]
         return [*found, *self._fast(), *self._few(), *self._level(), *self._flat(), *self._gaps(), *self._dense(growth)]
 
     # Rows
@@ -208,27 +215,36 @@ class _Steps:
         """Squared error of each row."""
         return (self._residuals(inputs, target, rows) ** 2).mean(1)
 
-    def _residuals(self, inputs: np.ndarray, target: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """What a regression on other blocks of time, or other paths, leaves of each row."""
-        design = self._design(inputs)
+    def _residuals(
+        self, inputs: np.ndarray, target: np.ndarray, rows: np.ndarray, *, forward: bool = False
+    ) -> np.ndarray:
+        """What the best of three regressions on other blocks of time (`forward`: earlier ones), or other paths, leaves of each row.
+
+        They are of a constant, of the inputs, and of waves of them: where levels are new, waves say anything.
+        """
+        design, num = self._design(inputs), inputs.shape[1]
         block = (5 * np.arange(len(rows)) // len(rows)) if len(self.lengths) < 5 else self.path[rows] % 5
-        left = np.zeros_like(target)
-        for fold in np.unique(block):
-            own, other = block == fold, block != fold
-            if other.sum() < 10:
-                left[own] = target[own]
-                continue
-            left[own] = target[own] - _ridge(design[other], target[other], design[own])
-        return left
+        every = []
+        for some in (design[:, :1], design[:, : 1 + num], design):
+            left = np.zeros_like(target)
+            for fold in np.unique(block):
+                own, other = block == fold, block < fold if forward else block != fold
+                if other.sum() < 10:
+                    left[own] = target[own]
+                    continue
+                left[own] = target[own] - _ridge(some[other], target[other], some[own])
+            every.append(left)
+        return min(every, key=lambda left: float((left**2).mean()))
 
     def _design(self, inputs: np.ndarray) -> np.ndarray:
-        """A constant, the inputs, and random waves of them."""
+        """A constant, the inputs, and random waves of them, as far as these are usual."""
         rng = np.random.default_rng(1)
         d = inputs.shape[1]
         num = min(FEATURES, max(20, len(inputs) // 4))
         waves = rng.standard_normal((d, num)) / math.sqrt(d) * rng.choice([0.5, 1.0, 2.0], num)
+        seen = np.clip(inputs, -USUAL, USUAL)
         return np.concatenate(
-            [np.ones((len(inputs), 1)), inputs, np.cos(inputs @ waves + rng.uniform(0, 2 * np.pi, num))], 1
+            [np.ones((len(inputs), 1)), inputs, np.cos(seen @ waves + rng.uniform(0, 2 * np.pi, num))], 1
         )
 
     # Questions
@@ -367,6 +383,58 @@ class _Steps:
             f"Steps cancel one another: {100 * min(share, 1):.0f} % of their variance does not shrink with their length"
         )
         return [Trait("measurement noise", share, f"{what}. It is measurement noise, or observations are far apart.")]
+
+    def _wanders(self) -> list[Trait]:
+        """Whether the level tells nothing of where a path goes."""
+        alone = len(self.lengths) == 1
+        told = max(self._told(share / 4 if alone else share) for share in AHEAD)
+        if not told <= WHERE:
+            return []
+        what = "Paths wander: where one is tells nothing of where it goes"
+        return [Trait("wanders", told, f"{what}. Nets that see steps and no levels are tried, and held out is what comes later.")]
+
+    def _told(self, share: float) -> float:
+        """How much of the change over this share of a path its level tells; NaN where there are few."""
+        ahead = max(1, int(share * (np.median(self.lengths) - 1)))
+        whole, index = np.asarray(np.isfinite(self.x).all(1)), self._starts(ahead)
+        index = index[whole[index] & whole[index + ahead]]
+        if len(index) < FEWEST:
+            return math.nan
+        rows = index[np.unique(np.linspace(0, len(index) - 1, min(len(index), MOST_STEPS)).astype(int))]
+        change = self.x[rows + ahead] - self.x[rows]
+        left = self._residuals(self.x[rows], change, rows, forward=len(self.lengths) == 1)
+        alone = self._residuals(self.x[rows][:, :0], change, rows, forward=len(self.lengths) == 1)
+        return float(1 - (left**2).mean() / max((alone**2).mean(), 1e-300))
+
+    def _wraps(self) -> list[Trait]:
+        """Features that jump by their whole range, and otherwise move little: angles."""
+        index, around = self._starts(1), []
+        for name, own in zip(self.names, self.raw.T):
+            low, span = np.nanmin(own), np.nanmax(own) - np.nanmin(own)
+            step, middle = np.abs(own[index + 1] - own[index]), np.nanmean(np.abs((own - low) / span - 0.5) < 0.25)
+            jumps = step > WRAPS * span
+            if middle > MIDDLE and jumps.sum() >= 3 and np.nanmax(step[~jumps], initial=0.0) < REST * span:
+                around.append(name)
+        if not around:
+            return []
+        few = ", ".join(around[:5]) + (", …" if len(around) > 5 else "")
+        what = f"{few} jumps from one end of its range to the other, as an angle does"
+        return [Trait("wraps", len(around), f"{what}. Give numpy.unwrap of it, or its sine and cosine.")]
+
+    def _alone(self, rows: np.ndarray) -> list[Trait]:
+        """Single observations that are far from both neighbours, which agree."""
+        before, own, after = (self.x[rows + k] for k in (-1, 0, 1))
+        away, apart = np.abs(own - (before + after) / 2), np.abs(after - before)
+        usual = np.median(away, axis=0)
+        alone = (away > np.maximum(ALONE * usual, FAR)) & (apart < AGREE * away) & (apart > 0) & (usual > 0)
+        num = alone.sum(0)
+        where = [name for name, own in zip(self.names, num) if 3 <= own <= FAULTY * len(rows)]
+        if not where:
+            return []
+        few = ", ".join(where[:5]) + (", …" if len(where) > 5 else "")
+        share = float(num.max() / len(rows))
+        what = f"Single observations of {few} lie far from both neighbours (at most {100 * share:.1f} %)"
+        return [Trait("outliers", share, f"{what}. If they are faults, make them NaN and read the data with missing=True.")]
 
     def _fast(self) -> list[Trait]:
         """A direction of small variance that forgets much faster than the largest."""

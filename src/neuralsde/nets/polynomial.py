@@ -2,7 +2,8 @@
 
 Many laws of motion are polynomials with few terms. Such a field has a few numbers where a perceptron has thousands, so the
 same data tell it several times more sharply, and it can be written down. Terms are dropped one after the other, the least
-certain first, until each that is left is worth log n in twice the log-likelihood (the criterion of Schwarz, for n steps).
+certain first, until each that is left is worth log n + 2 log K in twice the log-likelihood: the criterion of Schwarz for n
+steps, extended to a choice among the K terms of its degree (Chen and Chen), of which some help by chance.
 
 Powers are those of the state in its own units, or around its mean, where these need fewer terms.
 Beyond the range of its data each power goes on along its tangent, and velocities are at most a little larger than in the data:
@@ -53,6 +54,8 @@ class PolynomialNet(Backbone):
                 f"A polynomial takes up to {MOST_INPUTS} inputs, slots and contexts together. Got {num}. Use MLPConfig()."
             )
         self.factors = _factors(num)
+        degree = ((self.factors + num - 1) // num).sum(1)
+        self.choices = (degree == degree[:, None]).sum(1)  # terms of the same degree
         self._left: Memo[tuple[Tensor, Tensor]] = Memo()
         self.register_buffer("low", torch.zeros(num))
         self.register_buffer("high", torch.zeros(num))
@@ -127,7 +130,7 @@ class PolynomialNet(Backbone):
         self.most.copy_(given.amax(0) + room)
 
     def _solved(self, origin: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Float[Tensor, "S K"], float]:
-        """The coefficients of powers around `origin`, and what they cost by Schwarz's criterion."""
+        """The coefficients of powers around `origin`, and what they cost by the extended criterion."""
         self.origin.copy_(origin)
         factors, num, d = self.factors.to(x.device), len(self.factors), y.shape[1]
         gram, moment, total = x.new_zeros(d, num, num), x.new_zeros(d, num), x.new_zeros(d)
@@ -137,7 +140,8 @@ class PolynomialNet(Backbone):
             gram += weighted.mT @ terms
             moment += (weighted.mT @ y[rows].T[:, :, None])[..., 0]
             total += (w[rows] * y[rows] ** 2).sum(0)
-        found, costs = zip(*(_eliminated(g, m, float(t), len(x)) for g, m, t in zip(gram, moment, total)))
+        price = math.log(max(len(x), 2)) + 2 * self.choices.to(x).log()
+        found, costs = zip(*(_eliminated(g, m, float(t), len(x), price) for g, m, t in zip(gram, moment, total)))
         return torch.stack(found), sum(costs)
 
 
@@ -159,9 +163,9 @@ def _factors(num: int) -> Int[Tensor, "K D"]:
 
 
 def _eliminated(
-    gram: Float[Tensor, "K K"], moment: Float[Tensor, " K"], total: float, num_rows: int
+    gram: Float[Tensor, "K K"], moment: Float[Tensor, " K"], total: float, num_rows: int, price: Float[Tensor, " K"]
 ) -> tuple[Float[Tensor, " K"], float]:
-    """Coefficients of a regression after backward elimination, from its normal equations, and its cost."""
+    """Coefficients of a regression after backward elimination, from its normal equations and the price of each, and its cost."""
     size = torch.diagonal(gram).sqrt().clamp(min=1e-30)
     unit = gram / size[:, None] / size
     inverse = torch.linalg.inv(unit + RIDGE * torch.eye(len(unit), dtype=unit.dtype, device=unit.device))
@@ -170,11 +174,10 @@ def _eliminated(
     free = max(num_rows - len(own), 1)
     exact = EXACT * max(total, 1e-30)
     noise = max(total - float(found @ own), exact) / free
-    least = math.log(max(num_rows, 2)) * noise
     while bool(kept.any()):
-        worth = (found.square() / torch.diagonal(inverse).clamp(min=1e-300)).where(kept, torch.inf)
-        place = int(worth.argmin())
-        if float(worth[place]) > least:
+        worth = found.square() / torch.diagonal(inverse).clamp(min=1e-300) / noise - price
+        place = int(worth.where(kept, torch.inf).argmin())
+        if float(worth[place]) > 0:
             break
         pivot = inverse[:, place].clone()
         found = found - pivot * found[place] / pivot[place]
@@ -182,4 +185,4 @@ def _eliminated(
         kept[place] = False
         found = found.where(kept, 0.0)
     left = max(total - float(found @ own), exact)
-    return found / size, num_rows * math.log(left) + math.log(max(num_rows, 2)) * int(kept.sum())
+    return found / size, num_rows * math.log(left) + float(price[kept].sum())

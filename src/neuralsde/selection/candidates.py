@@ -10,7 +10,7 @@ from typing import Any
 from neuralsde.core.records import with_settings
 from neuralsde.data.diagnosis import Diagnosis
 from neuralsde.data.trajectories import Lag
-from neuralsde.nets.config import MLPConfig, PolynomialConfig
+from neuralsde.nets.config import MLPConfig, PolynomialConfig, StepsConfig
 from neuralsde.sde.config import Diagonal, Euler, Full, LowRank, Mixture, Moments, NeuralSDEConfig
 from neuralsde.training.config import TrainConfig
 
@@ -18,6 +18,7 @@ FEW_TERMS = "few terms"
 LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
 SMALL, MIDDLE, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=2), MLPConfig(width=128, depth=3)
 MANY = 8  # dimensions from which on nets are wider
+SLOTS = 4  # of models of steps
 GOES = 0.5  # share of the variance of the mean path from which on paths go somewhere
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
@@ -120,7 +121,7 @@ class Plan:
     def with_few_terms(self) -> Plan:
         """With polynomial drifts, where that can be."""
         assert self.sparse is not None
-        default, *first = (combined(c, self.sparse) or c for c in (self.default, *self.first))
+        default, *first = (of_few_terms(c) or c for c in (self.default, *self.first))
         return replace(self, default=default, first=first)
 
     def trained_last(self, candidate: Candidate) -> Candidate:
@@ -195,8 +196,11 @@ def combined(one: Candidate, move: Move) -> Candidate | None:
 
 
 def of_few_terms(candidate: Candidate) -> Candidate | None:
-    """The candidate with a polynomial drift, where that can be."""
-    return candidate if candidate.config.net.solved else combined(candidate, _few_terms(SMALL))
+    """The candidate with a polynomial drift in place of a perceptron's, where that can be."""
+    net = candidate.config.net
+    if net.solved:
+        return candidate
+    return combined(candidate, _few_terms(net)) if type(net) is MLPConfig else None
 
 
 def by_a_net(candidate: Candidate) -> Candidate:
@@ -217,7 +221,7 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
     lag = _round_lag(found)
     two = {"history": 2, "pad_history": True}
     isotropic = {"normalise": "isotropic"} if found.dimensions in (2, 3) and not found.uneven else {}
-    base = {**usual, **isotropic}
+    base = {**usual, **isotropic, **_season(found)}
     inner = {"lag": lag, "tau": 0.5, "noise": 0.02}
     why = "a smooth path is decided over more than one step and moves between observations"
     untimed = Candidate("lag, inner states", {**base, **inner}, why)
@@ -230,18 +234,16 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
         "two slots show the velocity, time where on the path a state is",
         1.1,
     )
-    step = _two_slots(base)
-    few = _few_terms(usual["net"])
-    exact = {**base, **two, "noise": 0.0, "denoiser": None, **few.settings}
+    step = Candidate("history 2", {**base, **two, "noise": 0.01}, "two slots, one step apart, show the velocity")
     three = {**base, **two, "history": 3, "noise": 0.1}
     several = found.num_paths >= SEVERAL
     tried = [
         *((timed, slots) if several else (untimed,)),
         step,
-        Candidate("history 2, few terms", exact, f"two slots show the velocity; {few.why}"),
+        *_of_steps(found, Candidate("", base, "")),
         Candidate("history 3", three, "three slots, with noise against error", 1.2),
         *_principal(found, {**usual, **two, "history": 3, "noise": 0.1}),
-        Candidate("one step", {**usual}, "the paper's state: one observation, one step"),
+        Candidate("one step", {**usual, **_season(found)}, "the paper's state: one observation, one step"),
     ]
     default = timed if found.together >= GOES else step
     first = [candidate for candidate in tried if candidate is not default]
@@ -258,9 +260,17 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
     return default, first, [m for m in moves if "lag" not in m.settings or m.settings["lag"]]
 
 
-def _two_slots(usual: dict[str, Any]) -> Candidate:
-    own = {**usual, "history": 2, "pad_history": True, "noise": 0.01}
-    return Candidate("history 2", own, "two slots, one step apart, show the velocity")
+def _of_steps(found: Diagnosis, base: Candidate) -> list[Candidate]:
+    """Models that see the steps of the past: with the level where that says more, without it where paths wander."""
+    plain = {"pad_history": True, "noise": 0.0, "denoiser": None}
+    made = []
+    if any(name in found for name in ("measurement noise", "second order", "smooth")):
+        level = {"net": StepsConfig(level=True), "history": SLOTS, **plain}
+        made.append(base.with_(Move("steps and level", level, "the past says where the state is")))
+    if "wanders" in found:
+        steps = {"net": StepsConfig(), "history": 2 * SLOTS, **plain}
+        made.append(base.with_(Move("steps", steps, "what happens next is the same wherever a path is")))
+    return made
 
 
 def _round_lag(found: Diagnosis) -> float | None:
@@ -288,11 +298,8 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
     first += [default.with_(m) for m in moves if m not in told]
     if "smooth" in found:  # and a state tells all of what is next
         lag, why = _round_lag(found), "a smooth path moves between observations"
-        first.append(_two_slots(usual))
         first.append(Candidate("lag, inner states", {**usual, "lag": lag, "tau": 0.5, "noise": 0.02}, why))
-    if "measurement noise" in found or "second order" in found:
-        more = {"history": 4 if "measurement noise" in found else 2, "pad_history": True}
-        first.append(default.with_(Move("history", more, "the past says where the state is")))
+    first += _of_steps(found, default)
     if found.value("rough") > JITTER:
         slots = {"history": 3, "pad_history": True, "noise": 0.1}
         why = "a smooth motion with jitter: several slots tell one from the other"
@@ -329,6 +336,11 @@ def _principal(found: Diagnosis, settings: dict[str, Any]) -> list[Candidate]:
     return [Candidate("few directions", {**settings, **own}, "many features move in few directions", 1.2)]
 
 
+def _season(found: Diagnosis) -> dict[str, Any]:
+    """The phase of a season as an input of the nets, where there is one."""
+    return {"time_input": found.value("season")} if "season" in found else {}
+
+
 def _more_directions(found: Diagnosis) -> list[Move]:
     if "few directions" not in found:
         return []
@@ -353,8 +365,7 @@ def _shared_moves(found: Diagnosis) -> list[Move]:
     if "fast directions" in found and not few:
         moves.append(Move("whitened", {"normalise": "whiten"}, "a narrow direction reverts fast"))
     if "season" in found:
-        why = "steps depend on the phase of a season"
-        moves.append(Move("season", {"time_input": found.value("season")}, why, told=True))
+        moves.append(Move("season", _season(found), "steps depend on the phase of a season", told=True))
     if "time since start" in found:
         moves.append(Move("time", {"time_input": True}, "steps depend on the time since the start", told=True))
     return moves

@@ -131,7 +131,7 @@ def fit_data(
     with open_run(run_dir, resume=resume) as run, small_products:
         folder = None if run is None else run.path
         found = diagnose(data)
-        inner, outer, folds = split(data, seed)
+        inner, outer, folds = split(data, seed, forward="wanders" in found)
         what = {
             "seed": seed,
             "budget": seconds,

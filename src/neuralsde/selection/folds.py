@@ -31,8 +31,13 @@ def too_short(data: Trajectories) -> bool:
     return len(data) == 1 and int(data.lengths[0]) < SHORTEST
 
 
-def split(data: Trajectories, seed: int) -> tuple[Trajectories, Trajectories | None, list[Fold]]:
-    """What takes part in the choice, what is kept for the reported score (None: there is too little), and the folds."""
+def split(
+    data: Trajectories, seed: int, *, forward: bool = False
+) -> tuple[Trajectories, Trajectories | None, list[Fold]]:
+    """What takes part in the choice, what is kept for the reported score (None: there is too little), and the folds.
+
+    `forward`: of one path, what is learned from comes before what is held out.
+    """
     if len(data) == 1:
         length = int(data.lengths[0])
         check(
@@ -42,7 +47,7 @@ def split(data: Trajectories, seed: int) -> tuple[Trajectories, Trajectories | N
         )
         cut = length - max(2, round(OUTER * length))
         inner = _pieces(data, [(0, cut)])
-        return inner, _pieces(data, [(cut, length)]), _blocks(inner)
+        return inner, _pieces(data, [(cut, length)]), _blocks(inner, forward)
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed)).tolist()
     num = max(1, min(MOST_HELD_OUT, round(OUTER * len(data)))) if len(data) >= FEWEST_FOR_OUTER else 0
     kept, rest = sorted(order[:num]), order[num:]
@@ -61,14 +66,14 @@ def _by_path(data: Trajectories, seed: int) -> list[Fold]:
     return [Fold(data.select(sorted(set(order) - set(part))), data.select(sorted(part))) for part in parts if part]
 
 
-def _blocks(data: Trajectories) -> list[Fold]:
+def _blocks(data: Trajectories, forward: bool) -> list[Fold]:
     """Three blocks of time, each a fifth of the path, the last one at its end."""
     length = int(data.lengths[0])
     size = max(2, length // 5)
     folds = []
     for end in (length, 3 * length // 5, 4 * length // 5):
         begin = end - size
-        rest = [(a, b) for a, b in ((0, begin), (end, length)) if b - a >= 2]
+        rest = [(a, b) for a, b in ((0, begin), (end, length))[: 1 if forward else 2] if b - a >= 2]
         folds.append(Fold(_pieces(data, rest), _pieces(data, [(begin, end)])))
     return folds
 
