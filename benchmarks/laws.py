@@ -348,11 +348,11 @@ def kept(file: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, help="file of the results")
-    parser.add_argument("--only", nargs="+", default=[""], help="only cases whose name contains one of these")
+    parser.add_argument("--only", nargs="+", default=[""], help="only cases whose name begins with one of these")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
-    jobs = [(name, seed) for name in CASES if any(part in name for part in args.only) for seed in args.seeds]
+    jobs = [(name, seed) for name in CASES if name.startswith(tuple(args.only)) for seed in args.seeds]
     found: dict[str, dict[int, dict[str, float]]] = {name: {} for name, _ in jobs}
     with worker_pool(args.processes) as pool:
         for job in as_completed([pool.submit(run, *job) for job in jobs]):
