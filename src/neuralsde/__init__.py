@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from neuralsde.forecast.tables import TableModel, evaluate_table, forecast_table, sample_state, sample_table
     from neuralsde.models.build import load
     from neuralsde.models.sequence import SequenceModel
-    from neuralsde.nets.config import MLPConfig, PolynomialConfig
+    from neuralsde.nets.config import MLPConfig, PolynomialConfig, StepsConfig
     from neuralsde.policy.config import PolicyConfig
     from neuralsde.policy.controller import SDEPolicy, action_paths
     from neuralsde.sde.config import (
@@ -56,17 +56,18 @@ _HOME = {
     "Full": "sde.config",
     "LowRank": "sde.config",
     "MLPConfig": "nets.config",
-    "PolynomialConfig": "nets.config",
     "Mixture": "sde.config",
     "Moments": "sde.config",
     "NeuralSDE": "sde.model",
     "NeuralSDEConfig": "sde.config",
     "PolicyConfig": "policy.config",
+    "PolynomialConfig": "nets.config",
     "RunOptions": "training.config",
     "SDEPolicy": "policy.controller",
     "Sampler": "sde.config",
     "SequenceModel": "models.sequence",
     "SeriesModel": "forecast.series",
+    "StepsConfig": "nets.config",
     "Stream": "data.streams.stream",
     "TableModel": "forecast.tables",
     "TrainConfig": "training.config",

@@ -31,10 +31,11 @@ FAST = 5.0  # how much faster a direction of small variance forgets than the lar
 MANY, FEW, MOST_OF_IT = 9, 0.4, 0.95  # features, and the share of directions that hold most of their variance
 UNEXPLAINED = 1e-3  # share of a step that must be left for its noise to be looked at
 FEW_PATHS = 12
-AHEAD, WHERE = (0.16, 0.25), 0.1  # of a path (a quarter of that, of one alone), and the share of its change that levels tell
+AHEAD = (0.16, 0.25)  # of a path, over which its change is looked at; a quarter of that, of one path
+WHERE = 0.1  # share of that change that levels tell, where there are any to come back to
 WRAPS, REST = 0.7, 0.3  # of a feature's range: steps of an angle that goes round, and all the others
-ALONE, FAR = 12.0, 2.0  # distance of a faulty observation from its neighbours: in usual ones, and in standard deviations
-AGREE, FAULTY = 0.3, 0.03  # distance of its neighbours from each other, in that; and the share of such observations, at most
+ALONE, FAR = 12.0, 2.0  # how far a faulty observation is from its neighbours, in usual distances and in spreads
+AGREE, FAULTY = 0.3, 0.03  # how far these are apart, in that distance; the largest share of such observations
 MIDDLE = 0.1  # share of observations that are not at the ends of the range
 DENSE = 40  # steps of a path from which on a longer lag is worth a trial
 NEAR = 0.15  # of both ends, for states between 0 and 1
@@ -391,7 +392,8 @@ class _Steps:
         if not told <= WHERE:
             return []
         what = "Paths wander: where one is tells nothing of where it goes"
-        return [Trait("wanders", told, f"{what}. Nets that see steps and no levels are tried, and held out is what comes later.")]
+        then = "Nets that see steps and no levels are tried, and held out is what comes later"
+        return [Trait("wanders", told, f"{what}. {then}.")]
 
     def _told(self, share: float) -> float:
         """How much of the change over this share of a path its level tells; NaN where there are few."""
@@ -434,7 +436,8 @@ class _Steps:
         few = ", ".join(where[:5]) + (", …" if len(where) > 5 else "")
         share = float(num.max() / len(rows))
         what = f"Single observations of {few} lie far from both neighbours (at most {100 * share:.1f} %)"
-        return [Trait("outliers", share, f"{what}. If they are faults, make them NaN and read the data with missing=True.")]
+        then = "If they are faults, make them NaN and read the data with missing=True"
+        return [Trait("outliers", share, f"{what}. {then}.")]
 
     def _fast(self) -> list[Trait]:
         """A direction of small variance that forgets much faster than the largest."""
