@@ -111,7 +111,33 @@ def transform() -> None:
     plt.close(figure)
 
 
-FIGURES = {"mixture": mixture, "moments": moments, "covariance": covariance, "transform": transform}
+def transport() -> None:
+    """One step from 0 by the passes of its flow: a coin, and a skewed step."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    bins = np.linspace(-3, 3, 121)
+    for axis, (name, title) in zip(axes, {"coin": "a coin: +1 or -1", "skewed": "a skewed step"}.items()):
+        model = train(name, nsde.Transport(), steps=1_500)
+        truth = SYSTEMS[name].draw(np.random.default_rng(1), (NUM_DRAWS,))
+        axis.hist(truth, bins, density=True, color="0.8", label="truth")
+        for passes, color in ((0, "tab:orange"), (4, "tab:green"), (32, "tab:blue")):
+            sampler = nsde.Sampler(passes=passes)
+            drawn = model.sample([[0.0]], [0.0, 1.0], num_paths=NUM_DRAWS, rng=0, sampler=sampler)[0, :, 1, 0]
+            height = np.histogram(drawn, bins)[0] / NUM_DRAWS / np.diff(bins)
+            axis.stairs(height, bins, color=color, lw=1.5, label=f"{passes} passes")
+        axis.set(title=title, xlabel="one step from 0", xlim=(-3, 3))
+    axes[0].set(ylabel="density")
+    axes[1].legend(frameon=False)
+    figure.savefig(ASSETS / "law_transport.png", dpi=110)
+    plt.close(figure)
+
+
+FIGURES = {
+    "mixture": mixture,
+    "moments": moments,
+    "covariance": covariance,
+    "transform": transform,
+    "transport": transport,
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or FIGURES:

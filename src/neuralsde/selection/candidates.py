@@ -121,7 +121,7 @@ class Plan:
     def with_few_terms(self) -> Plan:
         """With polynomial drifts, where that can be."""
         assert self.sparse is not None
-        default, *first = (of_few_terms(c) or c for c in (self.default, *self.first))
+        default, *first = (sparser(c) or c for c in (self.default, *self.first))
         return replace(self, default=default, first=first)
 
     def trained_last(self, candidate: Candidate) -> Candidate:
@@ -196,10 +196,13 @@ def combined(one: Candidate, move: Move) -> Candidate | None:
 
 
 def of_few_terms(candidate: Candidate) -> Candidate | None:
-    """The candidate with a polynomial drift in place of a perceptron's, where that can be."""
+    """The candidate with a polynomial drift, where that can be."""
+    return candidate if candidate.config.net.solved else combined(candidate, _few_terms(SMALL))
+
+
+def sparser(candidate: Candidate) -> Candidate | None:
+    """The candidate with a polynomial drift in place of a perceptron's; nets of steps have nothing like it."""
     net = candidate.config.net
-    if net.solved:
-        return candidate
     return combined(candidate, _few_terms(net)) if type(net) is MLPConfig else None
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from neuralsde.selection.candidates import Candidate, Move, Plan, by_a_net, combined, of_few_terms
+from neuralsde.selection.candidates import Candidate, Move, Plan, by_a_net, combined, sparser
 from neuralsde.selection.report import Tried
 from neuralsde.selection.scores import Score, gain
 from neuralsde.selection.trials import Samplers, Trials
@@ -207,7 +207,7 @@ class Search:
     def _choose_terms(self, folds: range) -> None:
         """Try polynomial drifts, where that of the default is as good as its net."""
         default, sparse = self.plan.default, self.plan.sparse
-        few = None if sparse is None else of_few_terms(default)
+        few = None if sparse is None else sparser(default)
         if few is None:
             return
         self.trials.train([default, few], self.unit, folds)
@@ -232,7 +232,7 @@ class Search:
         """The candidate with a polynomial drift where that is as good as a net; and the reason in a sentence."""
         if self.plan.sparse is None:
             return candidate, ""
-        net, few = by_a_net(candidate), of_few_terms(by_a_net(candidate))
+        net, few = by_a_net(candidate), sparser(by_a_net(candidate))
         if few is None:
             return candidate, ""
         few, net = (candidate, net) if candidate.config.net.solved else (few, candidate)
