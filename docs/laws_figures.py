@@ -27,6 +27,11 @@ NUM_DRAWS = 200_000
 PANELS = {"coin": ("a coin: +1 or -1", np.linspace(-3, 3, 121)), "t3": ("Student-t noise", np.linspace(-6, 6, 81))}
 
 
+def outline(axis: plt.Axes, drawn: np.ndarray, bins: np.ndarray, **look: str) -> None:
+    """The density of draws, of which some may lie outside the bins."""
+    axis.stairs(np.histogram(drawn, bins)[0] / NUM_DRAWS / np.diff(bins), bins, lw=1.5, **look)
+
+
 def mixture() -> None:
     """Histograms of one step from 0: truth, Euler and Mixture."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
@@ -35,8 +40,7 @@ def mixture() -> None:
         axis.fill_between(middle, np.exp(SYSTEMS[name].log_prob(middle)), 1e-9, color="0.8", label="truth")
         for (label, law), color in zip(LAWS.items(), ("tab:orange", "tab:blue")):
             drawn = train(name, law).sample([[0.0]], [0.0, 1.0], num_paths=NUM_DRAWS, rng=0)[0, :, 1, 0]
-            height = np.histogram(drawn, bins)[0] / NUM_DRAWS / np.diff(bins)
-            axis.stairs(height, bins, color=color, lw=1.5, label=label)
+            outline(axis, drawn, bins, color=color, label=label)
         axis.set(title=title, xlabel="one step from 0", ylabel="density")
     axes[0].set(xlim=(-3, 3), ylim=(0, None))
     axes[1].set(xlim=(-6, 6), ylim=(2e-5, 3), yscale="log")
@@ -122,8 +126,7 @@ def transport() -> None:
         for passes, color in ((0, "tab:orange"), (4, "tab:green"), (32, "tab:blue")):
             sampler = nsde.Sampler(passes=passes)
             drawn = model.sample([[0.0]], [0.0, 1.0], num_paths=NUM_DRAWS, rng=0, sampler=sampler)[0, :, 1, 0]
-            height = np.histogram(drawn, bins)[0] / NUM_DRAWS / np.diff(bins)
-            axis.stairs(height, bins, color=color, lw=1.5, label=f"{passes} passes")
+            outline(axis, drawn, bins, color=color, label=f"{passes} passes")
         axis.set(title=title, xlabel="one step from 0", xlim=(-3, 3))
     axes[0].set(ylabel="density")
     axes[1].legend(frameon=False)

@@ -127,7 +127,7 @@ def test_nothing_of_a_bad_file_is_loaded(saved, tmp_path):
         (
             {"config": {"kind": "GANConfig"}},
             r"unknown kind 'GANConfig'\. Import the module that defines it first\. Known: AutoencoderConfig, BETConfig, "
-            r"DDIMConfig, .*NeuralSDEConfig, PFIConfig, .*RectifiedFlowConfig",
+            r"DDIMConfig, .*NeuralSDEConfig, PFIConfig, (RandomWalkConfig, )?RectifiedFlowConfig",
         ),
         ({"config": {"noise": 0.1}}, "unknown kind None"),
         ({"config": None}, "not from this library"),
