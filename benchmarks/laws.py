@@ -161,11 +161,11 @@ def gaps_over_a_factor_100(seed: int) -> dict[str, float]:
 def gaps_that_depend_on_the_state(seed: int) -> dict[str, float]:
     """Gaps of 0.02 where |x| < 0.7, else 0.1; interpolated states. Errors further from the jump than a step is long (0.45)."""
     rng = np.random.default_rng(seed)
-    x, t = [rng.normal(size=400)], [np.zeros(400)]
+    x, t = [rng.normal(size=1_600)], [np.zeros(1_600)]
     for _ in range(500):
         gap = np.where(np.abs(x[-1]) < 0.7, 0.02, 0.1)
         decay = np.exp(-gap)
-        x.append(decay * x[-1] + np.sqrt(1 - decay**2) * rng.normal(size=400))
+        x.append(decay * x[-1] + np.sqrt(1 - decay**2) * rng.normal(size=1_600))
         t.append(t[-1] + gap)
     paths = np.stack(x, 1)[..., None], np.stack(t, 1)
     model = trained(paths, seed, batch_size=8_192, **BALANCED | {"noise": 0.1})

@@ -18,7 +18,7 @@ from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig, StepsConfig
 from neuralsde.sde.config import Euler, Full, Mixture, Moments, NeuralSDEConfig
 from neuralsde.selection import fit as selection_fit
-from neuralsde.selection.candidates import Candidate, Move, plan, sparser
+from neuralsde.selection.candidates import Candidate, Move, plan
 from neuralsde.selection.fit import on_ladder, seconds_of
 from neuralsde.selection.folds import split
 from neuralsde.selection.report import Report
@@ -139,8 +139,8 @@ def test_where_paths_wander_nets_of_steps_are_tried_and_held_out_is_what_comes_l
     steps = next(c for c in tried.first if c.name == "steps")
     assert isinstance(steps.config.net, StepsConfig)
     assert not steps.config.net.level
-    assert sparser(steps) is None  # a polynomial would see the level again
-    assert sparser(tried.default).config.net.solved
+    assert tried.sparser(steps) is None  # a polynomial would see the level again
+    assert tried.sparser(tried.default).config.net.solved
     assert steps in tried.with_few_terms().first
     for fold in split(data, 0, forward=True)[2]:
         assert fold.known.times.max() < fold.held_out.times.min()

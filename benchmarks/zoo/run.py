@@ -1,7 +1,8 @@
 """The zoo: `nsde.fit` on small data sets of many kinds, beside its default, the best candidate in hindsight and rivals.
 
     python benchmarks/zoo/run.py --budget "2 min" --num-workers 16 --output results/zoo.json
-    python benchmarks/zoo/run.py --shapes --budget "10 min" --output results/zoo_shapes.json
+    python benchmarks/zoo/run.py --kind strange --output results/zoo_strange.json
+    python benchmarks/zoo/run.py --kind shapes --output results/zoo_shapes.json
 
 Rows that the output holds already are kept where they are of the same commit, or of a set and method that are not asked for: a run
 may be stopped, or made in parts by `--methods` and `--only`. A row names its commit.
@@ -30,6 +31,7 @@ import torch
 from rivals import RIVALS
 from sets import SETS, Set
 from shapes import SHAPES, drawn
+from strange import STRANGE
 
 import neuralsde as nsde
 from neuralsde.core.processes import worker_pool
@@ -44,6 +46,7 @@ from neuralsde.training.run_folder import provenance, rows_before, write_results
 
 SAMPLES = 100
 MOST_IN_HINDSIGHT = 12  # candidates, each with every sampler
+KINDS = {"zoo": list(SETS), "strange": list(STRANGE), "shapes": [f"shape {s}" for s in SHAPES]}
 DEFAULT_STEPS = 5_000  # of the default: `NeuralSDE.for_data` and `fit` without settings
 
 
@@ -56,8 +59,9 @@ def paths(own: Set, *, test: bool) -> nsde.Trajectories:
 def make(name: str, seed: int) -> Set:
     """A set, or a drawn shape."""
     rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
-    if name in SETS:
-        return SETS[name](rng)
+    every = SETS | STRANGE
+    if name in every:
+        return every[name](rng)
     demos = drawn(name.removeprefix("shape "), 13, rng)
     return Set(demos[:7], demos[7:], dt=0.02, stationary=False, from_start=True, kind="few paths")
 
@@ -218,14 +222,14 @@ def main() -> None:
     parser.add_argument("--num-workers", type=int, default=2)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--methods", nargs="*", default=["nsde.fit", "best in hindsight", "default", *RIVALS])
-    parser.add_argument("--shapes", action="store_true", help="the drawn shapes, by nsde.fit alone")
+    parser.add_argument("--kind", choices=list(KINDS), default="zoo", help="drawn shapes: by nsde.fit alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--models", type=Path, help="folder that keeps the models of nsde.fit")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    every = [f"shape {s}" for s in SHAPES] if args.shapes else list(SETS)
+    every = KINDS[args.kind]
     names = [n for n in every if not args.only or n in args.only]
-    methods = ["nsde.fit"] if args.shapes else args.methods
+    methods = ["nsde.fit"] if args.kind == "shapes" else args.methods
     jobs = [(name, method, args.seed, args.budget, args.models) for method in methods for name in names]
     command, here = f"python benchmarks/zoo/run.py {shlex.join(sys.argv[1:])}", provenance()
     rows = rows_before(args.output, args.budget, here["commit"], [(job[0], job[1]) for job in jobs])

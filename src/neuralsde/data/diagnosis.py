@@ -167,7 +167,7 @@ class _Steps:
         if rough:
             found += self._measured(growth)
         found += [*self._wanders(), *(self._wraps() or self._alone(middle))]
-        return [*found, *self._fast(), *self._few(), *self._level(), *self._flat(), *self._gaps(), *self._dense(growth)]
+        return [*found, *self._fast(), *self._few(), *self._level(), *self._gaps(), *self._dense(growth)]
 
     # Rows
 
@@ -226,7 +226,7 @@ class _Steps:
         design, num = self._design(inputs), inputs.shape[1]
         block = (5 * np.arange(len(rows)) // len(rows)) if len(self.lengths) < 5 else self.path[rows] % 5
         every = []
-        for some in (design[:, :1], design[:, : 1 + num], design):
+        for some in (design[:, :1], design[:, : 1 + num], design)[: 3 if num else 1]:
             left = np.zeros_like(target)
             for fold in np.unique(block):
                 own, other = block == fold, block < fold if forward else block != fold
@@ -404,8 +404,8 @@ class _Steps:
             return math.nan
         rows = index[np.unique(np.linspace(0, len(index) - 1, min(len(index), MOST_STEPS)).astype(int))]
         change = self.x[rows + ahead] - self.x[rows]
-        left = self._residuals(self.x[rows], change, rows, forward=len(self.lengths) == 1)
-        alone = self._residuals(self.x[rows][:, :0], change, rows, forward=len(self.lengths) == 1)
+        forward = len(self.lengths) == 1
+        left, alone = (self._residuals(x, change, rows, forward=forward) for x in (self.x[rows], self.x[rows][:, :0]))
         return float(1 - (left**2).mean() / max((alone**2).mean(), 1e-300))
 
     def _wraps(self) -> list[Trait]:
@@ -499,21 +499,6 @@ class _Steps:
             what = f"The noise is in proportion to the level (power {np.median(powers):.2f})"
             found.append(Trait("proportional", float(np.median(powers)), f"{what}. The logarithm makes it even."))
         return found
-
-    def _flat(self) -> list[Trait]:
-        """Many dimensions of which few vary."""
-        if self.x.shape[1] < 10:
-            return []
-        whole = self.x[np.isfinite(self.x).all(1)]
-        if len(whole) < 20:
-            return []
-        values = np.linalg.eigvalsh(np.cov(whole.T))[::-1].clip(min=0)
-        num = int(np.searchsorted(values.cumsum() / values.sum(), 0.99)) + 1
-        if num > self.x.shape[1] / 2:
-            return []
-        return [
-            Trait("few directions", num, f"{num} directions hold 99 % of the variance of {self.x.shape[1]} features.")
-        ]
 
     def _gaps(self) -> list[Trait]:
         gaps = np.diff(self.times)[self._starts(1)]

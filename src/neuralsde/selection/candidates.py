@@ -120,9 +120,15 @@ class Plan:
 
     def with_few_terms(self) -> Plan:
         """With polynomial drifts, where that can be."""
-        assert self.sparse is not None
-        default, *first = (sparser(c) or c for c in (self.default, *self.first))
+        default, *first = (self.sparser(c) or c for c in (self.default, *self.first))
         return replace(self, default=default, first=first)
+
+    def sparser(self, candidate: Candidate) -> Candidate | None:
+        """The candidate with a polynomial drift in place of a perceptron's; nets of steps have nothing like it."""
+        net = candidate.config.net
+        if self.sparse is None or type(net) is not MLPConfig:
+            return None
+        return combined(candidate, replace(_few_terms(net), cost=self.sparse.cost))
 
     def trained_last(self, candidate: Candidate) -> Candidate:
         """As the last training has it: a plain SDE with the moments of whole gaps, any other candidate as it is.
@@ -198,12 +204,6 @@ def combined(one: Candidate, move: Move) -> Candidate | None:
 def of_few_terms(candidate: Candidate) -> Candidate | None:
     """The candidate with a polynomial drift, where that can be."""
     return candidate if candidate.config.net.solved else combined(candidate, _few_terms(SMALL))
-
-
-def sparser(candidate: Candidate) -> Candidate | None:
-    """The candidate with a polynomial drift in place of a perceptron's; nets of steps have nothing like it."""
-    net = candidate.config.net
-    return combined(candidate, _few_terms(net)) if type(net) is MLPConfig else None
 
 
 def by_a_net(candidate: Candidate) -> Candidate:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from neuralsde.selection.candidates import Candidate, Move, Plan, by_a_net, combined, sparser
+from neuralsde.selection.candidates import Candidate, Move, Plan, by_a_net, combined
 from neuralsde.selection.report import Tried
 from neuralsde.selection.scores import Score, gain
 from neuralsde.selection.trials import Samplers, Trials
@@ -206,8 +206,8 @@ class Search:
 
     def _choose_terms(self, folds: range) -> None:
         """Try polynomial drifts, where that of the default is as good as its net."""
-        default, sparse = self.plan.default, self.plan.sparse
-        few = None if sparse is None else sparser(default)
+        default = self.plan.default
+        few = self.plan.sparser(default)
         if few is None:
             return
         self.trials.train([default, few], self.unit, folds)
@@ -230,9 +230,8 @@ class Search:
 
     def _with_best_terms(self, candidate: Candidate, steps: int) -> tuple[Candidate, str]:
         """The candidate with a polynomial drift where that is as good as a net; and the reason in a sentence."""
-        if self.plan.sparse is None:
-            return candidate, ""
-        net, few = by_a_net(candidate), sparser(by_a_net(candidate))
+        net = by_a_net(candidate)
+        few = self.plan.sparser(net)
         if few is None:
             return candidate, ""
         few, net = (candidate, net) if candidate.config.net.solved else (few, candidate)
