@@ -18,14 +18,14 @@ from neuralsde.models.build import build
 from neuralsde.nets.config import MLPConfig, StepsConfig
 from neuralsde.sde.config import Euler, Full, Mixture, Moments, NeuralSDEConfig
 from neuralsde.selection import fit as selection_fit
-from neuralsde.selection.candidates import Candidate, Move, plan
+from neuralsde.selection.candidates import Candidate, Move, Plan, plan
 from neuralsde.selection.fit import on_ladder, seconds_of
 from neuralsde.selection.folds import split
 from neuralsde.selection.report import Report
-from neuralsde.selection.scores import Segments, gain
+from neuralsde.selection.scores import Score, Segments, gain
 from neuralsde.selection.search import ALONE, LONGER, Search, drawing_time, in_words, num_units
 from neuralsde.selection.stack import fit_together, form_of
-from neuralsde.selection.trials import Effort, Trials, measure_gaps, small_products
+from neuralsde.selection.trials import Effort, Gaps, Trials, measure_gaps, small_products
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit as fit_model
 
@@ -136,12 +136,16 @@ def test_paths_that_wander_are_told_from_those_that_come_back(num, seed):
 def test_where_paths_wander_nets_of_steps_are_tried_and_held_out_is_what_comes_later():
     data = nsde.Trajectories.from_arrays(wandering(1, 500, 0))
     tried = plan(diagnose(data))
-    steps = next(c for c in tried.first if c.name == "steps")
+    steps, levels = tried.default, next(c for c in tried.first if c.name == "levels")
+    assert steps.name == "steps"
     assert isinstance(steps.config.net, StepsConfig)
     assert not steps.config.net.level
     assert tried.sparser(steps) is None  # a polynomial would see the level again
-    assert tried.sparser(tried.default).config.net.solved
-    assert steps in tried.with_few_terms().first
+    assert tried.sparser(levels).config.net.solved
+    assert tried.with_few_terms().default == steps
+    several = plan(diagnose(nsde.Trajectories.from_arrays(wandering(20, 60, 0))))
+    assert several.default.name == "default"
+    assert "steps" in [c.name for c in several.first]  # other paths show what levels tell
     for fold in split(data, 0, forward=True)[2]:
         assert fold.known.times.max() < fold.held_out.times.min()
     assert len(split(data, 0)[2][1].known) == 2
@@ -642,6 +646,19 @@ def test_what_the_last_training_warns_of_is_in_the_report_and_points_at_the_call
     assert "## To note\n\n- Its steps are odd." in str(Report.of(model))
 
 
+def test_forecasts_that_are_no_better_than_standing_still_are_told():
+    rng = np.random.default_rng(0)
+    jumps = rng.standard_normal((20, 100)) * (
+        rng.random((20, 100)) < 0.01
+    )  # a Gaussian step of this size is always wrong
+    with pytest.warns(
+        UserWarning, match=r"no better than standing still \(\d\.\d+ where that has about 1\), on 3 path"
+    ):
+        model = nsde.fit(nsde.Trajectories.from_arrays(jumps.cumsum(1)[..., None]), budget=1, progress=False)
+    assert model.report["score"]["score"] > 1
+    assert "no better than standing still" in str(Report.of(model))
+
+
 def test_a_gap_that_takes_several_steps_is_planned_for():
     """Moments of wide gaps of a double well: the last training will take several steps for each, and so do those of its twin."""
     rng, x = np.random.default_rng(0), []
@@ -652,6 +669,74 @@ def test_a_gap_that_takes_several_steps_is_planned_for():
             x.append(state)
     data = nsde.Trajectories.from_arrays(np.stack(x, 1), dt=0.8)
     plain = Candidate("plain", {"noise": 0.0, "denoiser": None}, "")
-    longer, seconds = measure_gaps(plain.with_(Move("moments", {"law": Moments()}, "")), data)
-    assert longer >= 7 / 3 and seconds > 0  # 3 points at first, 4 more in each further step
-    assert measure_gaps(plain, data) == (1.0, 0.0)
+    found = measure_gaps(plain.with_(Move("moments", {"law": Moments()}, "")), data)
+    assert found.steps >= 2
+    assert found.longer == pytest.approx(
+        (3 + 4 * (found.steps - 1)) / 3
+    )  # 3 points at first, 4 more in each further step
+    assert found.solving > 0
+    assert measure_gaps(plain, data) == Gaps()
+
+
+def test_waves_that_lose_their_phase_are_no_season():
+    rng = np.random.default_rng(0)
+    t = np.arange(1_600.0)
+    jitter = rng.standard_normal(len(t))
+    regular, drifting = (np.sin(turn) for turn in (2 * np.pi * t / 40, np.cumsum(2 * np.pi / 40 + 0.06 * jitter)))
+    for wave, known in ((regular, True), (drifting, False)):
+        found = diagnose(nsde.Trajectories.from_arrays([(wave + 0.1 * rng.standard_normal(len(t)))[:, None]], dt=1.0))
+        assert ("season" in found) == known
+
+
+def test_models_of_steps_are_tried_where_gaps_are_even_alone():
+    made, even = of_zoo("oscillator")
+    assert {"steps and level", "longer memory"} < {c.name for c in plan(diagnose(even)).first}
+    rng = np.random.default_rng(0)
+    times = [np.cumsum(rng.uniform(0.02, 0.08, len(p))) for p in made.train]
+    tried = plan(diagnose(nsde.Trajectories.from_arrays(made.train, times)))
+    assert not any(isinstance(c.config.net, StepsConfig) for c in (tried.default, *tried.first))
+    one = nsde.Trajectories.from_arrays([np.concatenate(made.train)[:600]], dt=made.dt)
+    assert isinstance(plan(diagnose(one)).default.config.net, StepsConfig)
+    own = {"net": SMALL}
+    assert not any(isinstance(c.config.net, StepsConfig) for c in plan(diagnose(one), own).first)
+
+
+class Told:
+    """Scores of trials that are given: by candidate and steps."""
+
+    def __init__(self, scores):
+        self.scores, self.folds = scores, range(3)
+
+    def train(self, *what):
+        pass
+
+    forget = train
+
+    def score(self, candidate, steps, folds, samplers):
+        mean, error = self.scores[candidate.name, steps]
+        each = mean + 0.01 * torch.arange(4.0).repeat(len(folds))[:, None].expand(-1, 5).double()
+        return {name: Score(each, torch.arange(len(each)), error) for name in samplers}
+
+
+@pytest.mark.parametrize(
+    ("default", "other", "chosen", "most"),
+    [
+        ({1: 0.5, 6: 0.4}, {1: 0.5, 6: 0.3}, "other", None),
+        ({1: 0.5, 6: 0.4}, {1: 0.2, 6: 0.3}, "other", 1),  # clearly better after few steps
+        ({1: 0.4, 6: 0.41}, {1: 0.5, 6: 0.6}, "default", 6),  # no better after more
+        ({1: 0.4, 6: 15.0}, {1: 0.7, 6: 0.6}, "other", None),
+    ],
+)
+def test_a_default_that_leaves_the_data_is_left_and_a_training_is_no_longer_than_it_helps(default, other, chosen, most):
+    plain = {"net": SMALL, "noise": 0.0, "denoiser": None}
+    tried = [Candidate(name, plain, "a reason") for name in ("default", "other")]
+    scores = {
+        (c.name, steps): (mean, "Path 1 left the data" if mean == 15 else "")
+        for c, own in zip(tried, (default, other))
+        for steps, mean in own.items()
+    }
+    search = Search(Plan(tried[0], tried[1:], [], TrainConfig()), Told(scores), 1, print)
+    choice = search.run()
+    assert choice.candidate.name == chosen
+    assert choice.most == most
+    assert ("the default left the data" in choice.reason) == (default[6] == 15)

@@ -212,9 +212,9 @@ class _Steps:
 
     # Regressions
 
-    def _errors(self, inputs: np.ndarray, target: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def _errors(self, inputs: np.ndarray, target: np.ndarray, rows: np.ndarray, *, forward: bool = False) -> np.ndarray:
         """Squared error of each row."""
-        return (self._residuals(inputs, target, rows) ** 2).mean(1)
+        return np.asarray((self._residuals(inputs, target, rows, forward=forward) ** 2).mean(1))
 
     def _residuals(
         self, inputs: np.ndarray, target: np.ndarray, rows: np.ndarray, *, forward: bool = False
@@ -308,10 +308,11 @@ class _Steps:
                 found.append(Trait("time since start", gain, f"{what}. It is tried as an input of the nets."))
         period = self._period()
         if period:
-            turn = 2 * np.pi * self.times[rows][:, None] / period
-            gain = _gain(
-                base, self._errors(np.concatenate([known, 2 * np.cos(turn), 2 * np.sin(turn)], 1), target, rows)
-            )
+            turn, alone = 2 * np.pi * self.times[rows][:, None] / period, len(self.lengths) == 1
+            if alone:  # waves that are only nearly regular lose their phase
+                base = self._errors(known, target, rows, forward=True)
+            phase = np.concatenate([known, 2 * np.cos(turn), 2 * np.sin(turn)], 1)
+            gain = _gain(base, self._errors(phase, target, rows, forward=alone))
             if gain >= 0.02:
                 what = f"There is a season of {period:.4g}: its phase takes away {100 * gain:.0f} % of the error"
                 found.append(Trait("season", period, f"{what}. It is tried as an input of the nets."))

@@ -122,6 +122,8 @@ class Moments(Law):
 
     steps: Count = 1
     """Steps in which the moments are propagated; each has an error of third order in its length."""
+    most: Count = 32
+    """Steps of a gap at most, which bounds the time of a training step: fields that need more are not learned."""
     measurement: bool = False
     """Learn the standard deviation of measurement noise too, from several lags and by the filter."""
 
@@ -130,6 +132,7 @@ class Moments(Law):
         return not self.measurement
 
     def check(self, config: NeuralSDEConfig) -> None:
+        check(self.most >= self.steps, f"`most` is at least `steps`. Got steps={self.steps}, most={self.most}.")
         able = config.start_probability == 1 and config.history == 1
         remedy = "It needs tau='start' and history=1."
         check(not self.measurement or able, f"`measurement` is learned by the likelihood of several lags. {remedy}")

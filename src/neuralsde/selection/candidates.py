@@ -18,7 +18,7 @@ FEW_TERMS = "few terms"
 LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
 SMALL, MIDDLE, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=2), MLPConfig(width=128, depth=3)
 MANY = 8  # dimensions from which on nets are wider
-SLOTS = 4  # of models of steps
+SLOTS, LONGER, OF_STEPS_ALONE = 4, 16, 8  # of models of steps: beside the level, and without it
 GOES = 0.5  # share of the variance of the mean path from which on paths go somewhere
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
@@ -161,6 +161,8 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     default, first, moves = _smooth(found, usual) if smooth else _rough(found, usual)
     made: list[Candidate] = []
     for each in (default, *first):
+        if "net" in fixed and isinstance(each.settings["net"], StepsConfig):
+            continue
         own = replace(each, settings={**each.settings, **fixed})
         if _possible(own) and not any(own.same_as(other) for other in made):
             made.append(own)
@@ -219,7 +221,7 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
     """The default for smooth paths, what is tried beside it, and changes of these.
 
     Measured on 22 drawn shapes, forks and oscillators: where several paths start alike, the time since the start tells where on
-    the path a state is; paths that only go on, such as those of an oscillator, are told by two slots one step apart.
+    the path a state is; paths that only go on, such as those of an oscillator, are told by the steps of their past.
     """
     lag = _round_lag(found)
     two = {"history": 2, "pad_history": True}
@@ -240,15 +242,17 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
     step = Candidate("history 2", {**base, **two, "noise": 0.01}, "two slots, one step apart, show the velocity")
     three = {**base, **two, "history": 3, "noise": 0.1}
     several = found.num_paths >= SEVERAL
+    of_steps = _of_steps(found, Candidate("", base, ""))
     tried = [
         *((timed, slots) if several else (untimed,)),
         step,
-        *_of_steps(found, Candidate("", base, "")),
+        *of_steps,
         Candidate("history 3", three, "three slots, with noise against error", 1.2),
         *_principal(found, {**usual, **two, "history": 3, "noise": 0.1}),
         Candidate("one step", {**usual, **_season(found)}, "the paper's state: one observation, one step"),
     ]
-    default = timed if found.together >= GOES else step
+    alone = not several and of_steps  # one path holds little evidence for leaving a default
+    default = timed if found.together >= GOES else of_steps[0] if alone else step
     first = [candidate for candidate in tried if candidate is not default]
     moves = [
         Move("noise 0.004", {"noise": 0.004}, "less noise, finer detail"),
@@ -264,14 +268,22 @@ def _smooth(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Ca
 
 
 def _of_steps(found: Diagnosis, base: Candidate) -> list[Candidate]:
-    """Models that see the steps of the past: with the level where that says more, without it where paths wander."""
+    """Models that see the steps of the past: with the level where that says more, without it where paths wander.
+
+    Their steps are of one gap: where gaps differ, they are not tried.
+    """
+    if "irregular" in found:
+        return []
     plain = {"pad_history": True, "noise": 0.0, "denoiser": None}
     made = []
     if any(name in found for name in ("measurement noise", "second order", "smooth")):
         level = {"net": StepsConfig(level=True), "history": SLOTS, **plain}
         made.append(base.with_(Move("steps and level", level, "the past says where the state is")))
+    if "second order" in found:
+        level = {"net": StepsConfig(level=True), "history": LONGER, **plain}
+        made.append(base.with_(Move("longer memory", level, "what is not seen is told by a longer past", 1.3)))
     if "wanders" in found:
-        steps = {"net": StepsConfig(), "history": 2 * SLOTS, **plain}
+        steps = {"net": StepsConfig(), "history": OF_STEPS_ALONE, **plain}
         made.append(base.with_(Move("steps", steps, "what happens next is the same wherever a path is")))
     return made
 
@@ -302,7 +314,11 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
     if "smooth" in found:  # and a state tells all of what is next
         lag, why = _round_lag(found), "a smooth path moves between observations"
         first.append(Candidate("lag, inner states", {**usual, "lag": lag, "tau": 0.5, "noise": 0.02}, why))
-    first += _of_steps(found, default)
+    of_steps = _of_steps(found, default)
+    if of_steps and "wanders" in found and found.num_paths == 1:  # what comes is at levels that were never seen
+        levels = replace(default, name="levels", why="a level may tell where a path goes")
+        first, default = [levels, *first], of_steps.pop()
+    first += of_steps
     if found.value("rough") > JITTER:
         slots = {"history": 3, "pad_history": True, "noise": 0.1}
         why = "a smooth motion with jitter: several slots tell one from the other"

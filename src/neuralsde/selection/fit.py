@@ -23,7 +23,7 @@ from neuralsde.data.diagnosis import Diagnosis, diagnose
 from neuralsde.data.streams.stream import Stream
 from neuralsde.data.trajectories import Paths, Trajectories, Transitions
 from neuralsde.models.sequence import SequenceModel
-from neuralsde.sde.config import NeuralSDEConfig
+from neuralsde.sde.config import Moments, NeuralSDEConfig
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.selection.candidates import Candidate, Plan, plan
 from neuralsde.selection.folds import Fold, split
@@ -33,6 +33,7 @@ from neuralsde.selection.search import ALONE, LONGER, Choice, Search, drawing_ti
 from neuralsde.selection.trials import (
     QUIET,
     Effort,
+    Gaps,
     Trials,
     measure_draws,
     measure_gaps,
@@ -152,8 +153,8 @@ def fit_data(
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 model, last, num = _refit(choice, data, steps, effort, run, resume, cpu)
-        notes = tuple(dict.fromkeys(str(w.message) for w in caught))
         report = _report(found, choice, last, num, unit, budget, seed, scores, outer)
+        notes = tuple(dict.fromkeys([*(str(w.message) for w in caught), *_no_better(report)]))
         report = replace(report, notes=notes, equations=_equations(model, data))
         model.report = report.to_dict()
         if folder is not None:
@@ -220,12 +221,12 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     costs = {} if short else _costs(steps, folds, step)
     steps = steps.with_costs(costs)
     last = steps.trained_last(steps.default)
-    longer, solving = (1.0, 0.0) if short else measure_gaps(last, folds[0].known)
+    gaps = Gaps() if short else measure_gaps(last, folds[0].known)
     every = [(c, how) for c in (steps.default, *steps.first) for how in quick_samplers(c).values()]
     sizes = DRAWS[-1:] if short else DRAWS
     took, grown = measure_draws(every[:1] if short else every, folds[0], sizes)
     took = {c.name: took.get(c.name, took[steps.default.name]) for c, _ in every}
-    budget = SPARE * seconds - min(time.perf_counter() - began + (solving if steps.sparse else 0.0), seconds / 4)
+    budget = SPARE * seconds - min(time.perf_counter() - began + (gaps.solving if steps.sparse else 0.0), seconds / 4)
     for part in PARTS if short else PARTS[:1]:
         some, few = some_of(steps, folds, part)
         drawing, units = drawing_time(some, len(few), took), num_units(some, len(few))
@@ -237,8 +238,8 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     search = left * min(units / (units + ALONE * BEYOND * LONGER), 1 - steps.last)
     unit = int(min(max(on_ladder(search / step / units), FEWEST), MOST))
     alone = max(left - step * units * unit, steps.last * budget)
-    batch, one = _batch(steps, folds[0], alone / longer, min(PLENTY, BEYOND * LONGER * unit))
-    num = _last_steps(alone / longer / one, unit, longer * batch / steps.train.batch_size)
+    batch, one = _batch(steps, folds[0], alone / gaps.longer, min(PLENTY, BEYOND * LONGER * unit))
+    num = _last_steps(alone / gaps.longer / one, unit, gaps.longer * batch / steps.train.batch_size)
     return Effort(unit, num, *size, part, batch=batch, costs=costs)
 
 
@@ -309,21 +310,28 @@ def _refit(
     """The choice, trained on everything; with what it was trained as, and for how many steps."""
     unit, own, default = effort.unit, steps.trained_last(choice.candidate), steps.trained_last(steps.default)
     batch = effort.batch or steps.train.batch_size
-    longer = [measure_gaps(c, data)[0] if effort.costs else 1.0 for c in (default, own)]
+    foretold = [measure_gaps(c, data) if effort.costs else Gaps() for c in (default, own)]
+    if (
+        own.config.law != choice.candidate.config.law
+    ):  # as many steps as were planned for: a training may come to ask for many
+        own = replace(own, settings={**own.settings, "law": Moments(most=foretold[1].steps)})
+    longer = [gaps.longer for gaps in foretold]
     wanted = effort.last * default.cost * longer[0] / (own.cost * longer[1])
-    num = unit if choice.shorter else _last_steps(wanted, unit, longer[1] * batch / steps.train.batch_size)
+    num = _last_steps(wanted, unit, longer[1] * batch / steps.train.batch_size)
+    num = num if choice.most is None else min(num, choice.most)
     config = replace(steps.train, steps=num, batch_size=batch, ema=0.995 if num > 1_000 else steps.train.ema)
     options = replace(QUIET, cpu=cpu)
     model = train(own, data, config, options=options, run_dir=run, resume=resume)
     model.sampler = sampler_of(model, choice.sampler)
     score = Segments.of(data, data, most=effort.origins).score(model, num_paths=effort.num_paths, seed=1).mean
-    if score > WORSE * choice.score and not choice.shorter:  # on its own data, worse than before on that of others
+    if score > WORSE * choice.score and num > unit:  # on its own data, worse than before on that of others
         warnings.warn(
             f"A longer training made the choice worse ({score:.3f} on its own data, {choice.score:.3f} in the trials): the shorter "
             "one is kept. Look at the report, and try another seed or a larger budget.",
             stacklevel=2,
         )
-        own, config = choice.candidate, replace(steps.train, steps=LONGER * unit)
+        brief = LONGER * unit if num > LONGER * unit else unit
+        own, config = choice.candidate, replace(steps.train, steps=brief)
         model = quietly(train, own, data, config, options=options)
         model.sampler = sampler_of(model, choice.sampler)
     return model, own, config.steps
@@ -334,6 +342,16 @@ def _equations(model: NeuralSDE, data: Trajectories) -> tuple[str, ...]:
     if not model.config.net.solved or model.scale.turns:
         return ()
     return tuple(model.equations(data.names))
+
+
+def _no_better(report: Report) -> list[str]:
+    """What is to be said where standing still forecasts as well."""
+    if report.score is None or report.score["score"] <= 1:
+        return []
+    what = f"Its forecasts are no better than standing still ({report.score['score']:.2f} where that has about 1), {report.words}"
+    return [
+        f"{what}. Give more paths, features that tell what comes, or a larger budget; the report has what was found."
+    ]
 
 
 def _outer(

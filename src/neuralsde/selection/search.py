@@ -17,6 +17,7 @@ FINALISTS = 2
 SHARES_OF_MOVES = (4, 2)  # changes of the best and of the second best that are tried
 PULLS, HARD, SHARES, SUBSTEPS = (0.25, 0.75), (0.5, 1.5), (0.5,), 4
 STANDARD_ERRORS = 2.0  # by which the default must be beaten
+LITTLE = 0.05  # of a score
 SAMPLER_ERRORS = 1.0  # by which the sampler of the training must be beaten
 
 
@@ -29,7 +30,7 @@ class Choice:
     sampler_name: str
     reason: str
     tried: tuple[Tried, ...]
-    shorter: bool  # whether more steps made it worse
+    most: int | None  # steps of its last training, where more made it worse
     score: float  # in the final
 
 
@@ -147,7 +148,7 @@ class Search:
         ranked += self._changes(ranked, base)
         ranked.sort(key=lambda item: item[0])
         self.trials.forget()
-        return self._final([c for _, c in ranked if c is not default][:FINALISTS], ranked)
+        return self._final([c for _, c in ranked if c is not default][:FINALISTS])
 
     def _short(self, name: str, candidate: Candidate, base: Score | None = None) -> Score:
         """The score of a short trial by its best sampler; its gain is noted over `base`, or over itself."""
@@ -176,7 +177,7 @@ class Search:
                 found.append((self._short("changed", both, base).mean, both))
         return found
 
-    def _final(self, finalists: list[Candidate], ranked: list[tuple[float, Candidate]]) -> Choice:
+    def _final(self, finalists: list[Candidate]) -> Choice:
         """Longer trainings on all folds; the default is left for a clear gain only."""
         steps, folds, default = LONGER * self.unit, range(self.num_folds), self.plan.default
         self.trials.train([default, *finalists], steps, folds)
@@ -190,19 +191,29 @@ class Search:
         best = min(found[1:], key=lambda each: each[2].mean, default=None)
         saved, error = gain(best[2], base) if best is not None else (0.0, math.inf)
         tried = tuple(self.tried)
-        if best is None or not saved > STANDARD_ERRORS * error:
-            candidate, score, shorter = default, base, False
+        lost = best is not None and bool(base.error) and not best[2].error
+        if best is None or not (lost or saved > STANDARD_ERRORS * error):
+            candidate, score = default, base
             reason = "It is the default for such data, and no candidate is better by more than two standard errors."
         else:
             candidate, how, score = best
             less = f"{100 * saved / base.mean:.0f} % less (± {100 * error / base.mean:.0f} %)"
-            reason = (
-                f"It scores {score.mean:.3f}, the default {base.mean:.3f}: {less}. Why it was tried: {candidate.why}."
-            )
-            shorter = score.mean > 1.05 * next((s for s, c in ranked if c is candidate), math.inf)
+            beside = "the default left the data" if lost else f"the default {base.mean:.3f}: {less}"
+            reason = f"It scores {score.mean:.3f}, {beside}. Why it was tried: {candidate.why}."
+        most = self._most(candidate, how, steps)
         candidate, more = self._with_best_terms(candidate, steps)
         self.trials.forget()
-        return Choice(candidate, how, in_words(how), reason + more, tried, shorter=shorter, score=score.mean)
+        return Choice(candidate, how, in_words(how), reason + more, tried, most=most, score=score.mean)
+
+    def _most(self, candidate: Candidate, how: dict[str, float], steps: int) -> int | None:
+        """As many steps as a training should take at most, by the final beside the short trial on the same folds; None: any."""
+        folds = range(early_folds(self.num_folds))
+        (short,) = self.trials.score(candidate, self.unit, folds, quick_samplers(candidate)).values()
+        (long,) = self.trials.score(candidate, steps, folds, {in_words(how): how}).values()
+        saved, error = gain(short, long)
+        if saved > max(STANDARD_ERRORS * error, LITTLE * long.mean):
+            return self.unit
+        return steps if saved > error else None
 
     def _choose_terms(self, folds: range) -> None:
         """Try polynomial drifts, where that of the default is as good as its net."""

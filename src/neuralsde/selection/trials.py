@@ -218,12 +218,17 @@ def measure_step(candidate: Candidate, fold: Fold, config: TrainConfig, members:
     return max(more[1] - more[0], 0.1 * more[1]) / num / members
 
 
-def measure_gaps(candidate: Candidate, data: Trajectories) -> tuple[float, float]:
-    """How many times longer a step of a whole training will take than one of a trial, and the seconds in which a drift is found.
+@dataclass(frozen=True)
+class Gaps:
+    """What a gap of the data will take in a whole training."""
 
-    A gap then takes as many steps as it needs, a number that a training finds on its way. It is foretold by the drift that
-    least squares find before any training.
-    """
+    steps: int = 1  # of the moments
+    longer: float = 1.0  # times that a training step takes, over one of a trial
+    solving: float = 0.0  # seconds in which a drift is found by least squares
+
+
+def measure_gaps(candidate: Candidate, data: Trajectories) -> Gaps:
+    """How many steps a gap takes, which a training finds on its way, foretold by the drift that least squares find before it."""
     few = of_few_terms(candidate) if isinstance(candidate.config.law, Moments) else None
     began = time.perf_counter()
     try:
@@ -231,13 +236,13 @@ def measure_gaps(candidate: Candidate, data: Trajectories) -> tuple[float, float
     except ValueError:  # data of this kind cannot train it
         model = None
     if model is None or pairs is None:
-        return 1.0, 0.0
-    took = time.perf_counter() - began
-    first, every = (min(len(pairs), num_rows(model.law, model.scale.shape, first=first)) for first in (True, False))
+        return Gaps()
+    took, law = time.perf_counter() - began, model.law
+    first, every = (min(len(pairs), num_rows(law, model.scale.shape, first=first)) for first in (True, False))
     model.settle(pairs.some())
-    law = model.law
-    longer = law.num_points(int(law.num_steps(torch.ones(1)))) / law.num_points(1)
-    return longer, took * longer * every / first
+    steps = int(law.num_steps(torch.ones(1)))
+    longer = law.num_points(steps) / law.num_points(1)
+    return Gaps(steps, longer, took * longer * every / first)
 
 
 def measure_draws(

@@ -29,7 +29,7 @@ from neuralsde.solvers.noise import PROBES, Noise
 from neuralsde.solvers.schemes import Coefficients
 
 LOWEST, HIGHEST = -8, 16  # powers of two of the reference step between which gaps are told apart
-TOLERANCE, MOST_STEPS, TRIED = 0.02, 32, 256  # of step doubling: difference in standard deviations, steps, gaps tried
+TOLERANCE, TRIED = 0.02, 256  # of step doubling: difference in standard deviations, gaps tried
 REACH = 1.0  # standard deviations of the data over which the SDE is made linear
 MAX_DIMENSIONS = 32  # features up to which the points and the covariance are affordable
 
@@ -74,19 +74,19 @@ class MomentsStep(StepLaw):
     @torch.no_grad()
     def settle(self, gap: Gap, coefficients: Any) -> None:
         """As many steps per class of gaps as step doubling asks for; a class without data takes twice those of the one below."""
-        classes, least = _class_of(gap.dt), self.config.steps
+        classes, least, most = _class_of(gap.dt), self.config.steps, self.config.most
         found = self.steps.new_full(self.steps.shape, least)
         for place in range(len(found)):
             rows = (classes == place).nonzero()[:TRIED, 0]
             if len(rows):
                 found[place] = self._settled(gap.rows(rows), coefficients)
             elif place:
-                found[place] = min(2 * int(found[place - 1]), MOST_STEPS) if found[place - 1] > least else least
+                found[place] = min(2 * int(found[place - 1]), most) if found[place - 1] > least else least
         self.steps.copy_(found)
 
     def _settled(self, gap: Gap, coefficients: Any) -> int:
         num, (mean, cov) = self.config.steps, self._moments(gap, coefficients, self.config.steps)
-        while num < MOST_STEPS:
+        while 2 * num <= self.config.most:
             finer = self._moments(gap, coefficients, 2 * num)
             if float(_difference(mean, cov, *finer).quantile(0.9)) < TOLERANCE:
                 break
