@@ -162,19 +162,19 @@ def test_the_likelihood_of_gaps_shorter_than_the_slots_are_apart():
 
 
 def test_a_gap_takes_at_most_the_steps_that_it_may():
-    """A rate of 12 within a gap asks for many steps."""
+    """A double well asks for many in a long gap."""
     rng = np.random.default_rng(0)
     state = torch.from_numpy(rng.standard_normal((64, 1, 1))).float()
 
-    def stiff(slots, given, rows):
+    def well(slots, given, rows):
         x = slots[:, -1]
-        return Coefficients(-12 * x - 3 * x**3, torch.ones_like(x))
+        return Coefficients(4 * (x - x**3), torch.ones_like(x))
 
     gap = Gap(state, torch.zeros(64, 1), torch.ones(64, 1), lambda share: None, None)
     taken = {}
     for most in (1, 4, 32):
         law = MomentsStep(Moments(most=most), (1,), start=True)
-        law.settle(gap, stiff)
+        law.settle(gap, well)
         taken[most] = int(law.num_steps(torch.ones(1)))
     assert taken[1] == 1
     assert taken[4] == 4
