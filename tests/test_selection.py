@@ -722,7 +722,7 @@ class Told:
     ("default", "other", "chosen", "most"),
     [
         ({1: 0.5, 6: 0.4}, {1: 0.5, 6: 0.3}, "other", None),
-        ({1: 0.5, 6: 0.4}, {1: 0.2, 6: 0.3}, "other", 1),  # clearly better after few steps
+        ({1: 0.5, 6: 0.4}, {1: 0.2, 6: 0.3}, "other", 6),  # better after few steps
         ({1: 0.4, 6: 0.41}, {1: 0.5, 6: 0.6}, "default", 6),  # no better after more
         ({1: 0.4, 6: 15.0}, {1: 0.7, 6: 0.6}, "other", None),
     ],
@@ -740,3 +740,15 @@ def test_a_default_that_leaves_the_data_is_left_and_a_training_is_no_longer_than
     assert choice.candidate.name == chosen
     assert choice.most == most
     assert ("the default left the data" in choice.reason) == (default[6] == 15)
+
+
+@pytest.mark.parametrize(("twin", "exact"), [((0.4, ""), True), ((0.6, ""), False), ((15.0, "left the data"), False)])
+def test_the_last_training_is_not_by_moments_that_a_trial_was_worse_with(twin, exact):
+    default = Candidate("default", {"net": SMALL, "noise": 0.0, "denoiser": None}, "")
+    moments = Move("moments", {"law": Moments()}, "")
+    other = Candidate("moments", {**default.settings, **moments.settings}, "")
+    scores = {("default", steps): (0.4, "") for steps in (1, 6)} | {("moments", steps): twin for steps in (1, 6)}
+    own = Plan(default, [other], [], TrainConfig(), exact=moments)
+    choice = Search(own, Told(scores), 1, print).run()
+    assert choice.candidate.name == "default"
+    assert choice.exact == exact

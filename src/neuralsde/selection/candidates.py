@@ -17,6 +17,7 @@ from neuralsde.training.config import TrainConfig
 FEW_TERMS = "few terms"
 LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
 SMALL, MIDDLE, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=2), MLPConfig(width=128, depth=3)
+USUAL_MOMENTS = Moments()
 MANY = 8  # dimensions from which on nets are wider
 SLOTS, LONGER, OF_STEPS_ALONE = 4, 16, 8  # of models of steps: beside the level, and without it
 GOES = 0.5  # share of the variance of the mean path from which on paths go somewhere
@@ -146,7 +147,14 @@ def _is_plain(candidate: Candidate) -> bool:
     return isinstance(config.law, Euler) and config.history == 1 and config.start_probability == 1 and not config.noisy
 
 
-def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: bool = False, long: bool = False) -> Plan:
+def plan(
+    found: Diagnosis,
+    fixed: Mapping[str, Any] | None = None,
+    *,
+    large: bool = False,
+    long: bool = False,
+    moments: Moments = USUAL_MOMENTS,
+) -> Plan:
     """The trials for data of this kind; what is `fixed` by the caller is so in all of them. `long`: there is time for moments.
 
     Nets are not shared: one trunk for drift, diffusion and denoiser takes half the time and scored worse on every kind of
@@ -158,7 +166,7 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     few, many = (FEW_OF_MUCH, FEW_OF_MUCH) if much and long else (FEW, MANY)
     net = USUAL if large else MIDDLE if found.dimensions > many else SMALL
     usual: dict[str, Any] = {"net": net}
-    default, first, moves = _smooth(found, usual) if smooth else _rough(found, usual)
+    default, first, moves = _smooth(found, usual) if smooth else _rough(found, usual, moments)
     made: list[Candidate] = []
     for each in (default, *first):
         if "net" in fixed and isinstance(each.settings["net"], StepsConfig):
@@ -173,7 +181,7 @@ def plan(found: Diagnosis, fixed: Mapping[str, Any] | None = None, *, large: boo
     train = TrainConfig(batch_size=128 if smooth else 256, lr=3e-3 if net is SMALL else 2e-3, ema=0.99)
     largest = LARGEST_SMOOTH if smooth else min(LARGEST_ROUGH, max(found.num_steps // PART, LARGEST_SMOOTH))
     alike = found.dimensions <= few and found.complete and not smooth and "irregular" not in found
-    exact = _moments(found) if alike and "law" not in fixed else None
+    exact = _moments(found, moments) if alike and "law" not in fixed else None
     last = LONG_LAST if much else LAST
     sparse = None if smooth or "net" in fixed else _few_terms(net)
     return Plan(made[0], made[1:], moves, train, largest, last, exact, sparse)
@@ -294,11 +302,11 @@ def _round_lag(found: Diagnosis) -> float | None:
     return None if steps == 1 else steps * found.gap
 
 
-def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Candidate], list[Move]]:
+def _rough(found: Diagnosis, usual: dict[str, Any], moments: Moments) -> tuple[Candidate, list[Candidate], list[Move]]:
     """The default for rough paths has no noise on its inputs and what the diagnosis says beyond doubt; the rest is tried."""
     plain = {**usual, "noise": 0.0, "denoiser": None}
     coarse = "irregular" in found or found.value("rough") < COARSE
-    law = _moments(found) if coarse and found.dimensions <= MOST_MOMENTS else None
+    law = _moments(found, moments) if coarse and found.dimensions <= MOST_MOMENTS else None
     moves = _shared_moves(found)
     told = [m for m in moves if m.told]
     told = [m for m in told if not any(set(m.settings) & set(other.settings) for other in told[: told.index(m)])]
@@ -339,9 +347,9 @@ def _rough(found: Diagnosis, usual: dict[str, Any]) -> tuple[Candidate, list[Can
     return default, first, moves
 
 
-def _moments(found: Diagnosis) -> Move:
+def _moments(found: Diagnosis, law: Moments) -> Move:
     why = "the mean and covariance of the whole gap, not of its beginning"
-    return Move("moments", {"law": Moments()}, why, 3.0 + found.dimensions / 2)
+    return Move("moments", {"law": law}, why, 3.0 + found.dimensions / 2)
 
 
 def _principal(found: Diagnosis, settings: dict[str, Any]) -> list[Candidate]:

@@ -211,7 +211,8 @@ def _planned(
         if folder is not None:
             with replacing(folder / SEARCH) as new:
                 new.write_text(json.dumps({**asdict(effort), **what}), encoding="utf-8")
-    return plan(found, fixed, large=effort.large, long=long).with_costs(effort.costs), effort
+    moments = Moments(most=effort.moments)
+    return plan(found, fixed, large=effort.large, long=long, moments=moments).with_costs(effort.costs), effort
 
 
 def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
@@ -222,6 +223,8 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     steps = steps.with_costs(costs)
     last = steps.trained_last(steps.default)
     gaps = Gaps() if short else measure_gaps(last, folds[0].known)
+    by_moments = next((c for c in (last, *steps.every()) if isinstance(c.config.law, Moments)), last)
+    told = gaps if short or by_moments is last else measure_gaps(by_moments, folds[0].known)
     every = [(c, how) for c in (steps.default, *steps.first) for how in quick_samplers(c).values()]
     sizes = DRAWS[-1:] if short else DRAWS
     took, grown = measure_draws(every[:1] if short else every, folds[0], sizes)
@@ -240,7 +243,7 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     alone = max(left - step * units * unit, steps.last * budget)
     batch, one = _batch(steps, folds[0], alone / gaps.longer, min(PLENTY, BEYOND * LONGER * unit))
     num = _last_steps(alone / gaps.longer / one, unit, gaps.longer * batch / steps.train.batch_size)
-    return Effort(unit, num, *size, part, batch=batch, costs=costs)
+    return Effort(unit, num, *size, part, batch=batch, costs=costs, moments=told.steps)
 
 
 def _costs(steps: Plan, folds: list[Fold], step: float) -> dict[str, float]:
@@ -308,14 +311,10 @@ def _refit(
     choice: Choice, data: Trajectories, steps: Plan, effort: Effort, run: Any, resume: bool, cpu: bool
 ) -> tuple[NeuralSDE, Candidate, int]:
     """The choice, trained on everything; with what it was trained as, and for how many steps."""
-    unit, own, default = effort.unit, steps.trained_last(choice.candidate), steps.trained_last(steps.default)
+    unit, default = effort.unit, steps.trained_last(steps.default)
+    own = steps.trained_last(choice.candidate) if choice.exact else choice.candidate
     batch = effort.batch or steps.train.batch_size
-    foretold = [measure_gaps(c, data) if effort.costs else Gaps() for c in (default, own)]
-    if (
-        own.config.law != choice.candidate.config.law
-    ):  # as many steps as were planned for: a training may come to ask for many
-        own = replace(own, settings={**own.settings, "law": Moments(most=foretold[1].steps)})
-    longer = [gaps.longer for gaps in foretold]
+    longer = [measure_gaps(c, data).longer if effort.costs else 1.0 for c in (default, own)]
     wanted = effort.last * default.cost * longer[0] / (own.cost * longer[1])
     num = _last_steps(wanted, unit, longer[1] * batch / steps.train.batch_size)
     num = num if choice.most is None else min(num, choice.most)

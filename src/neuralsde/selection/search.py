@@ -17,7 +17,6 @@ FINALISTS = 2
 SHARES_OF_MOVES = (4, 2)  # changes of the best and of the second best that are tried
 PULLS, HARD, SHARES, SUBSTEPS = (0.25, 0.75), (0.5, 1.5), (0.5,), 4
 STANDARD_ERRORS = 2.0  # by which the default must be beaten
-LITTLE = 0.05  # of a score
 SAMPLER_ERRORS = 1.0  # by which the sampler of the training must be beaten
 
 
@@ -31,6 +30,7 @@ class Choice:
     reason: str
     tried: tuple[Tried, ...]
     most: int | None  # steps of its last training, where more made it worse
+    exact: bool  # whether the last training may be by moments: not where a trial of them was worse
     score: float  # in the final
 
 
@@ -133,6 +133,7 @@ class Search:
     def __init__(self, plan: Plan, trials: Trials, unit: int, say: Callable[[str], None]) -> None:
         self.plan, self.trials, self.unit, self.say = plan, trials, unit, say
         self.tried: list[Tried] = []
+        self.short: dict[str, Score] = {}
         self.num_folds = len(trials.folds)
 
     def run(self) -> Choice:
@@ -155,6 +156,7 @@ class Search:
         folds = range(early_folds(self.num_folds))
         scores = self.trials.score(candidate, self.unit, folds, quick_samplers(candidate))
         best = min(scores, key=lambda key: scores[key].mean)
+        self.short[candidate.name] = scores[best]
         self._note(name, candidate, self.unit, len(folds), best, scores[best], base or scores[best])
         return scores[best]
 
@@ -200,20 +202,26 @@ class Search:
             less = f"{100 * saved / base.mean:.0f} % less (± {100 * error / base.mean:.0f} %)"
             beside = "the default left the data" if lost else f"the default {base.mean:.3f}: {less}"
             reason = f"It scores {score.mean:.3f}, {beside}. Why it was tried: {candidate.why}."
-        most = self._most(candidate, how, steps)
+        most, exact = self._most(candidate, how, steps), self._exact(candidate)
         candidate, more = self._with_best_terms(candidate, steps)
         self.trials.forget()
-        return Choice(candidate, how, in_words(how), reason + more, tried, most=most, score=score.mean)
+        return Choice(candidate, how, in_words(how), reason + more, tried, most=most, exact=exact, score=score.mean)
 
     def _most(self, candidate: Candidate, how: dict[str, float], steps: int) -> int | None:
-        """As many steps as a training should take at most, by the final beside the short trial on the same folds; None: any."""
+        """The steps of the final, where a short trial on the same folds was better: more would not help; else None."""
         folds = range(early_folds(self.num_folds))
         (short,) = self.trials.score(candidate, self.unit, folds, quick_samplers(candidate)).values()
         (long,) = self.trials.score(candidate, steps, folds, {in_words(how): how}).values()
         saved, error = gain(short, long)
-        if saved > max(STANDARD_ERRORS * error, LITTLE * long.mean):
-            return self.unit
         return steps if saved > error else None
+
+    def _exact(self, candidate: Candidate) -> bool:
+        """Whether no trial says that its twin by moments is clearly worse."""
+        twin = None if self.plan.exact is None else combined(candidate, self.plan.exact)
+        if twin is None or not {twin.name, candidate.name} <= self.short.keys():
+            return True
+        saved, error = gain(self.short[candidate.name], self.short[twin.name])
+        return not (self.short[twin.name].error or saved > STANDARD_ERRORS * error)
 
     def _choose_terms(self, folds: range) -> None:
         """Try polynomial drifts, where that of the default is as good as its net."""

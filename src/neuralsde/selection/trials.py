@@ -33,6 +33,7 @@ from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.fit import fit
 
 QUIET = RunOptions(progress=False)
+UNTOLD = 4  # steps of a gap, where they cannot be foretold
 MOST_TOGETHER = 16  # models trained in one batch
 MOST_STEPS = 20_000  # held-out steps of a fold whose likelihoods are compared
 Samplers = dict[str, dict[str, float]]
@@ -85,6 +86,7 @@ class Effort:
     large: bool = False  # whether nets are
     batch: int = 0  # of the last training; 0: as in the trials
     costs: dict[str, float] = field(default_factory=dict)  # of a step of each candidate, in steps of the default
+    moments: int = Moments().most  # steps of a gap at most
 
 
 class Trials:
@@ -222,7 +224,7 @@ def measure_step(candidate: Candidate, fold: Fold, config: TrainConfig, members:
 class Gaps:
     """What a gap of the data will take in a whole training."""
 
-    steps: int = 1  # of the moments
+    steps: int = UNTOLD  # of the moments, at most
     longer: float = 1.0  # times that a training step takes, over one of a trial
     solving: float = 0.0  # seconds in which a drift is found by least squares
 
@@ -237,12 +239,12 @@ def measure_gaps(candidate: Candidate, data: Trajectories) -> Gaps:
         model = None
     if model is None or pairs is None:
         return Gaps()
-    took, law = time.perf_counter() - began, model.law
+    took, law, some = time.perf_counter() - began, model.law, pairs.some()
     first, every = (min(len(pairs), num_rows(law, model.scale.shape, first=first)) for first in (True, False))
-    model.settle(pairs.some())
-    steps = int(law.num_steps(torch.ones(1)))
-    longer = law.num_points(steps) / law.num_points(1)
-    return Gaps(steps, longer, took * longer * every / first)
+    model.settle(some)
+    steps = torch.as_tensor(law.num_steps(some.dt / model.scale.step)).expand(len(some))
+    longer = sum(law.num_points(int(num)) for num in steps) / len(some) / law.num_points(1)
+    return Gaps(int(steps.max()), longer, took * longer * every / first)
 
 
 def measure_draws(
