@@ -169,7 +169,7 @@ def gaps_that_depend_on_the_state(seed: int) -> dict[str, float]:
         x.append(decay * x[-1] + np.sqrt(1 - decay**2) * rng.normal(size=1_600))
         t.append(t[-1] + gap)
     paths = np.stack(x, 1)[..., None], np.stack(t, 1)
-    model = trained(paths, seed, train=UNEVEN, **BALANCED | {"noise": 0.1})
+    model = trained(paths, seed, train=UNEVEN, **BALANCED | {"noise": 0.2})
     grid = states_of(paths)
     grid = grid[(grid[:, 0].abs() - 0.7).abs() > 0.45]
     f, _ = model.fields(grid)
