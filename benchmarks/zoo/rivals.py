@@ -27,7 +27,7 @@ def var(
     mean, std = np.concatenate(train).mean(0), np.concatenate(train).std(0)
     std = np.where(std > 0, std, 1.0)
     best = None
-    for order in (1, 2, 3, 4):
+    for order in range(1, min(4, max(map(len, train)) - 1) + 1):
         rows = [(_known(p, k, order)[::-1], p[k + 1]) for p in train for k in range(order - 1, len(p) - 1)]
         x = np.stack([((a - mean) / std).ravel() for a, _ in rows])
         y = np.stack([(b - mean) / std for _, b in rows])
