@@ -645,9 +645,9 @@ def laws() -> str:
 METHODS = ("nsde.fit", "default", "VAR", "nearest neighbour", "recurrent net")
 
 
-def zoo() -> str:
+def zoo(file: str = "zoo.json") -> str:
     """The score of each method on each set, and what was chosen."""
-    rows = _results("zoo.json")["rows"]
+    rows = _results(file)["rows"]
     known = {(row["set"], row["method"]): row for row in rows}
     body = []
     for name in dict.fromkeys(row["set"] for row in rows):
@@ -1054,6 +1054,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "export": export,
     "laws": laws,
     "zoo": zoo,
+    "zoo-strange": lambda: zoo("zoo_strange.json"),
     "zoo-hindsight": zoo_hindsight,
     "zoo-long": zoo_long,
     "zoo-known": zoo_known,

@@ -224,3 +224,15 @@ def test_older_slots_and_other_origins_have_names(np_rng):
     model = nsde.NeuralSDE.for_data(data, **EXACT, history=2)
     (line,) = model.equations()
     assert re.fullmatch(r"dx = \(.*- [\d.]+ \(x\[-1\] - [\d.]+\) \+ [\d.]+ \(x - [\d.]+\)\) dt", line), line
+
+
+def test_inputs_that_move_together_are_not_told_by_products_of_them():
+    """A season that a state follows: its phase and the state are nearly one curve, and cubics of both fit it as well."""
+    rng, times = np.random.default_rng(3), np.arange(2_000.0)
+    x = np.zeros(len(times))
+    for k in range(1, len(times)):
+        x[k] = 0.6 * x[k - 1] + 1.6 * np.sin(2 * np.pi * times[k - 1] / 50) + 0.35 * rng.standard_normal()
+    model = nsde.NeuralSDE.for_data(nsde.Trajectories.from_arrays([x[:, None]], [times]), **EXACT, time_input=50.0)
+    assert model.nets["flow"].num_terms <= 4
+    (line,) = model.equations()
+    assert not re.search(r"\^|x u|u0 u1", line), line

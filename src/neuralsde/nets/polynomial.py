@@ -54,8 +54,8 @@ class PolynomialNet(Backbone):
                 f"A polynomial takes up to {MOST_INPUTS} inputs, slots and contexts together. Got {num}. Use MLPConfig()."
             )
         self.factors = _factors(num)
-        degree = ((self.factors + num - 1) // num).sum(1)
-        self.choices = (degree == degree[:, None]).sum(1)  # terms of the same degree
+        self.degrees = ((self.factors + num - 1) // num).sum(1)
+        self.choices = (self.degrees == self.degrees[:, None]).sum(1)  # terms of the same degree
         self._left: Memo[tuple[Tensor, Tensor]] = Memo()
         self.register_buffer("low", torch.zeros(num))
         self.register_buffer("high", torch.zeros(num))
@@ -141,8 +141,28 @@ class PolynomialNet(Backbone):
             moment += (weighted.mT @ y[rows].T[:, :, None])[..., 0]
             total += (w[rows] * y[rows] ** 2).sum(0)
         price = math.log(max(len(x), 2)) + 2 * self.choices.to(x).log()
-        found, costs = zip(*(_eliminated(g, m, float(t), len(x), price) for g, m, t in zip(gram, moment, total)))
+        found, costs = zip(*(self._cheapest(g, m, float(t), len(x), price) for g, m, t in zip(gram, moment, total)))
         return torch.stack(found), sum(costs)
+
+    def _cheapest(
+        self,
+        gram: Float[Tensor, "K K"],
+        moment: Float[Tensor, " K"],
+        total: float,
+        num: int,
+        price: Float[Tensor, " K"],
+    ) -> tuple[Float[Tensor, " K"], float]:
+        """Coefficients after the elimination from terms of each highest degree that costs least, and the cost.
+
+        Where inputs move together, products of many stand for one of few; from all at once these may be dropped first.
+        """
+        best = moment.new_zeros(len(moment)), math.inf
+        for highest in range(1, int(self.degrees.max()) + 1):
+            own = (self.degrees <= highest).nonzero()[:, 0].to(gram.device)
+            found, cost = _eliminated(gram[own][:, own], moment[own], total, num, price[own])
+            if cost < best[1]:
+                best = torch.zeros_like(moment).index_copy(0, own, found), cost
+        return best
 
 
 def _inputs(state: Float[Tensor, "B H *S"], condition: Condition) -> Float[Tensor, "B I"]:
