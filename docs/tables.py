@@ -696,7 +696,7 @@ def zoo_long() -> str:
     """What becomes of paths of ten times the training length."""
     body = []
     for row in _results("zoo_long.json")["rows"]:
-        truth = "–" if row["true_spread"] is None else f"{row['true_spread']:.2f}"
+        truth = "–" if row.get("true_spread") is None else f"{row['true_spread']:.2f}"
         figures = [f"{row['spread']:.2f}", truth, f"{row['beyond']:.2f}"] if row["finite"] else ["not finite", "–", "–"]
         body.append([row["set"].replace("_", " "), *figures])
     return _show([["set", "spread", "of the truth", "beyond the data"], *body])
