@@ -162,6 +162,16 @@ def test_angles_that_go_round_are_named():
     assert "wraps" not in diagnose(nsde.Trajectories.from_arrays(angle[..., None]))
 
 
+def test_features_of_few_values_are_named():
+    rng = np.random.default_rng(0)
+    walk = rng.standard_normal((10, 100)).cumsum(1)
+    both = nsde.Trajectories.from_arrays(np.stack([walk, walk > 0], -1))
+    found = diagnose(both)
+    assert found.value("few values") == 1
+    assert "feature 1 takes at most 5 values. Paths that are drawn pass between these: round them." in str(found)
+    assert "few values" not in diagnose(walks())
+
+
 def test_single_faulty_observations_are_named():
     paths = np.stack([p.numpy() for p in walks(20, 200).states.split(200)])
     rng = np.random.default_rng(0)

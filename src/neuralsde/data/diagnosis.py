@@ -37,6 +37,7 @@ WRAPS, REST = 0.7, 0.3  # of a feature's range: steps of an angle that goes roun
 ALONE, FAR = 12.0, 2.0  # how far a faulty observation is from its neighbours, in usual distances and in spreads
 AGREE, FAULTY = 0.3, 0.03  # how far these are apart, in that distance; the largest share of such observations
 MIDDLE = 0.1  # share of observations that are not at the ends of the range
+FEWEST_VALUES = 5  # of a feature, up to which it jumps from one to the other
 DENSE = 40  # steps of a path from which on a longer lag is worth a trial
 NEAR = 0.15  # of both ends, for states between 0 and 1
 LEVEL = 0.15  # rank correlation of the size of steps with the level
@@ -144,7 +145,7 @@ class _Steps:
         self.rng = np.random.default_rng(0)
 
     def traits(self) -> list[Trait]:
-        found = [*self._still(), *self._number()]
+        found = [*self._still(), *self._number(), *self._values()]
         if self.x.shape[1] == 0:
             return found
         middle = self._triples()
@@ -265,6 +266,17 @@ class _Steps:
                 Trait("few paths", num, f"There are {num} paths: each is held out in turn, and small nets are tried.")
             ]
         return []
+
+    def _values(self) -> list[Trait]:
+        """Features that take few values."""
+        few = [
+            name for name, own in zip(self.names, self.raw.T) if len(np.unique(own[np.isfinite(own)])) <= FEWEST_VALUES
+        ]
+        if not few:
+            return []
+        shown = ", ".join(few[:5]) + (", …" if len(few) > 5 else "")
+        what = f"{shown} takes at most {FEWEST_VALUES} values"
+        return [Trait("few values", len(few), f"{what}. Paths that are drawn pass between these: round them.")]
 
     def _growth(self) -> float:
         """Half the slope of log squared increments against the log of their time, over one and two steps."""
