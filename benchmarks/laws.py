@@ -354,6 +354,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     jobs = [(name, seed) for name in CASES if name.startswith(tuple(args.only)) for seed in args.seeds]
+    here = provenance()
     found: dict[str, dict[int, dict[str, float]]] = {name: {} for name, _ in jobs}
     with worker_pool(args.processes) as pool:
         for job in as_completed([pool.submit(run, *job) for job in jobs]):
@@ -364,7 +365,6 @@ def main() -> None:
         trainings = {"usual": USUAL, "by_moments": BY_MOMENTS, "uneven": UNEVEN}
         shown = {k: [v.steps, v.batch_size, v.lr, v.ema] for k, v in trainings.items()}
         config = {"net": [NET.width, NET.depth], "steps, batch, rate, average": shown}
-        here = provenance()
         made = {
             name: {"seeds": rows, "mean_and_error": summary([rows[s] for s in sorted(rows)]), **here}
             for name, rows in found.items()
