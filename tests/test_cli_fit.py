@@ -69,7 +69,7 @@ def test_fit_leaves_a_model_its_record_and_a_report(run_dir):
         "- columns not used: state (not asked for), n (not asked for)",
         "- time: when, dates; counted in min from 2026-03-28T23:00:00Z",
         "5 path(s), 200 observations; per path: 40",
-        "the default settings, but net.width = 8, net.depth = 1, law = Moments(steps=1, measurement=False)",
+        "the default settings, but net.width = 8, net.depth = 1, law = Moments(steps=1, most=32, measurement=False)",
         "one step is 1 min",
         "| step | likelihood | denoiser | val_likelihood |",
         f"Held out: 1 of 5 paths ({series.holdout_ids[0]}).",

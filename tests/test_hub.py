@@ -111,7 +111,7 @@ def test_the_card_says_what_a_user_needs(cache):
         'model = nsde.load("ada/walks")',
         "| paths of the training | 6 |",
         "| transitions of the training | 234 |",
-        "| law | Moments(steps=1, measurement=False) |",
+        "| law | Moments(steps=1, most=32, measurement=False) |",
         "| training step | 0.5 |",
         "| CRPS | 0.1234 |",
         f"| 0 | {float(model.scale.mean[0]):.4g} | {float(model.scale.std[0]):.4g} |",
