@@ -9,7 +9,7 @@ Each case simulates an SDE exactly or in fine steps, trains a small net with set
 the learned fields and draws with the truth. Errors of fields are RMS over states of the data, relative to the RMS of the
 truth. Settings are not tuned per case. Nets learn by moments slower than by one step's regression: these cases have twice the
 steps of half the batch and a larger rate, chosen on seeds 10 to 12 of "moments, gap 1". Gaps that depend on the state have more
-paths and four times the batch, since short gaps say little of the drift.
+paths, steps and noise and four times the batch, chosen on the same seeds: short gaps say little of the drift.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A set is training paths and test paths of one law. Rough ones are simulated in 2
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ def constant(value: float) -> Drift:
     return lambda x, t: np.full_like(x, value)
 
 
-def _many(
+def many(
     rng: np.random.Generator,
     num: int,
     length: int,
@@ -67,38 +67,46 @@ def _many(
     return Set(list(paths[:num]), list(paths[num:]), dt=dt, **more)
 
 
-def _gauss(scale: float, d: int) -> Callable[[np.random.Generator, int], np.ndarray]:
+def seen(made: Set, change: Callable[[np.ndarray], np.ndarray]) -> Set:
+    """The same with every path changed."""
+    return replace(made, train=[change(p) for p in made.train], test=[change(p) for p in made.test])
+
+
+def gauss(scale: float, d: int) -> Callable[[np.random.Generator, int], np.ndarray]:
     return lambda rng, n: scale * rng.standard_normal((n, d))
 
 
 def ou(rng: np.random.Generator) -> Set:
-    return _many(rng, 60, 100, 0.1, _gauss(1, 1), lambda x, t: -x, constant(np.sqrt(2.0)), kind="rough")
+    return many(rng, 60, 100, 0.1, gauss(1, 1), lambda x, t: -x, constant(np.sqrt(2.0)), kind="rough")
 
 
 def double_well(rng: np.random.Generator) -> Set:
     well = lambda x, t: x - x**3  # noqa: E731
-    return _many(rng, 80, 150, 0.2, _gauss(1, 1), well, constant(0.5), nonlinear=True, kind="rough")
+    return many(rng, 80, 150, 0.2, gauss(1, 1), well, constant(0.5), nonlinear=True, kind="rough")
 
 
 def cir(rng: np.random.Generator) -> Set:
     root = lambda x, t: 0.6 * np.sqrt(np.maximum(x, 0))  # noqa: E731
     start = lambda g, n: g.gamma(2 * 1.0 / 0.36, 0.36 / 2, (n, 1))  # noqa: E731
-    made = _many(rng, 60, 120, 0.1, start, lambda x, t: 1.0 - x, root)
-    floor = lambda paths: [np.maximum(p, 1e-4) for p in paths]  # noqa: E731
-    return Set(floor(made.train), floor(made.test), dt=0.1, kind="positive")
+    made = many(rng, 60, 120, 0.1, start, lambda x, t: 1.0 - x, root, kind="positive")
+    return seen(made, lambda p: np.maximum(p, 1e-4))
 
 
 def growth(rng: np.random.Generator) -> Set:
     start = lambda g, n: np.exp(g.standard_normal((n, 1)))  # noqa: E731
     own = lambda x, t: 0.3 * x  # noqa: E731
-    return _many(rng, 60, 60, 0.1, start, lambda x, t: 0.05 * x, own, stationary=False, kind="positive")
+    return many(rng, 60, 60, 0.1, start, lambda x, t: 0.05 * x, own, stationary=False, kind="positive")
 
 
 def van_der_pol(rng: np.random.Generator) -> Set:
     def drift(x: np.ndarray, t: float) -> np.ndarray:
         return np.stack([x[:, 1], 2 * (1 - x[:, 0] ** 2) * x[:, 1] - x[:, 0]], 1)
 
-    return _many(rng, 40, 200, 0.1, _gauss(1.5, 2), drift, constant(0.3), nonlinear=True, kind="smooth")
+    return many(rng, 40, 200, 0.1, gauss(1.5, 2), drift, constant(0.3), nonlinear=True, kind="smooth")
+
+
+def first_feature(path: np.ndarray) -> np.ndarray:
+    return path[:, :1]
 
 
 def oscillator(rng: np.random.Generator) -> Set:
@@ -106,8 +114,8 @@ def oscillator(rng: np.random.Generator) -> Set:
         return np.stack([x[:, 1], -4 * x[:, 0] - 0.4 * x[:, 1]], 1)
 
     kick = lambda x, t: np.stack([np.zeros(len(x)), np.ones(len(x))], 1)  # noqa: E731
-    made = _many(rng, 40, 200, 0.05, _gauss(0.6, 2), drift, kick)
-    return Set([p[:, :1] for p in made.train], [p[:, :1] for p in made.test], dt=0.05, kind="second order")
+    made = many(rng, 40, 200, 0.05, gauss(0.6, 2), drift, kick, kind="second order")
+    return seen(made, first_feature)
 
 
 def pendulum(rng: np.random.Generator) -> Set:
@@ -115,9 +123,9 @@ def pendulum(rng: np.random.Generator) -> Set:
         return np.stack([x[:, 1], -9 * np.sin(x[:, 0]) - 0.3 * x[:, 1]], 1)
 
     kick = lambda x, t: np.stack([np.zeros(len(x)), np.ones(len(x))], 1)  # noqa: E731
-    made = _many(rng, 60, 150, 0.05, lambda g, n: g.uniform([-2.2, -1], [2.2, 1], (n, 2)), drift, kick)
-    cut = lambda paths: [p[:, :1] for p in paths]  # noqa: E731
-    return Set(cut(made.train), cut(made.test), dt=0.05, nonlinear=True, kind="second order")
+    start = lambda g, n: g.uniform([-2.2, -1], [2.2, 1], (n, 2))  # noqa: E731
+    made = many(rng, 60, 150, 0.05, start, drift, kick, nonlinear=True, kind="second order")
+    return seen(made, first_feature)
 
 
 def _fork(rng: np.random.Generator, angles: list[float], density: int, num: int) -> np.ndarray:
@@ -144,7 +152,7 @@ def three_way(rng: np.random.Generator) -> Set:
 def correlated(rng: np.random.Generator) -> Set:
     root = np.linalg.cholesky(np.array([[1, 0.9, 0.5], [0.9, 1, 0.6], [0.5, 0.6, 1]]))
     kick = lambda x, t: np.broadcast_to(root, (len(x), 3, 3))  # noqa: E731
-    return _many(rng, 50, 100, 0.1, _gauss(0.7, 3), lambda x, t: -x, kick, kind="correlated noise")
+    return many(rng, 50, 100, 0.1, gauss(0.7, 3), lambda x, t: -x, kick, kind="correlated noise")
 
 
 def cointegrated(rng: np.random.Generator) -> Set:
@@ -155,7 +163,7 @@ def cointegrated(rng: np.random.Generator) -> Set:
         return np.concatenate([-gap, gap], 1)
 
     kick = lambda x, t: np.broadcast_to(np.array([[1.0, 0.1], [1.0, -0.1]]), (len(x), 2, 2))  # noqa: E731
-    return _many(rng, 30, 200, 0.2, _gauss(0.1, 2), drift, kick, stationary=False, kind="fast directions")
+    return many(rng, 30, 200, 0.2, gauss(0.1, 2), drift, kick, stationary=False, kind="fast directions")
 
 
 def seasonal(rng: np.random.Generator) -> Set:
@@ -195,9 +203,8 @@ def jumps(rng: np.random.Generator) -> Set:
 
 
 def measured(rng: np.random.Generator) -> Set:
-    made = _many(rng, 60, 150, 0.05, _gauss(1, 1), lambda x, t: -x, constant(np.sqrt(2.0)))
-    noisy = lambda paths: [p + 0.4 * rng.standard_normal(p.shape) for p in paths]  # noqa: E731
-    return Set(noisy(made.train), noisy(made.test), dt=0.05, kind="measurement noise")
+    made = many(rng, 60, 150, 0.05, gauss(1, 1), lambda x, t: -x, constant(np.sqrt(2.0)), kind="measurement noise")
+    return seen(made, lambda p: p + 0.4 * rng.standard_normal(p.shape))
 
 
 def _thinned(rng: np.random.Generator, paths: Paths, dt: float, keep: float) -> tuple[Paths, Paths]:
@@ -210,7 +217,7 @@ def irregular(rng: np.random.Generator) -> Set:
         return np.stack([2 * (x[:, 0] - x[:, 0] ** 3) - x[:, 1], -x[:, 1] + 0.5 * x[:, 0]], 1)
 
     own = lambda x, t: 0.3 + 0.2 * np.tanh(x)  # noqa: E731
-    made = _many(rng, 60, 300, 0.05, _gauss(1, 2), drift, own)
+    made = many(rng, 60, 300, 0.05, gauss(1, 2), drift, own)
     train, train_times = _thinned(rng, made.train, 0.05, 0.4)
     test, test_times = _thinned(rng, made.test, 0.05, 0.4)
     return Set(train, test, train_times, test_times, dt=0.05, nonlinear=True, kind="irregular")
@@ -218,7 +225,7 @@ def irregular(rng: np.random.Generator) -> Set:
 
 def missing(rng: np.random.Generator) -> Set:
     turn = np.array([[-0.3, 1.0], [-1.0, -0.3]])
-    made = _many(rng, 50, 120, 0.1, _gauss(0.6, 2), lambda x, t: x @ turn.T, constant(0.5))
+    made = many(rng, 50, 120, 0.1, gauss(0.6, 2), lambda x, t: x @ turn.T, constant(0.5))
     holes = [np.where(rng.random(p.shape) < 0.2, np.nan, p) for p in made.train]
     for p, whole in zip(holes, made.train):
         p[0] = whole[0]
@@ -251,15 +258,15 @@ def hundred(rng: np.random.Generator) -> Set:
     """Three rotating directions seen by 100 sensors."""
     turn = np.array([[-0.1, 1.0, 0], [-1.0, -0.1, 0], [0, 0, -0.3]])
     mix = rng.standard_normal((3, 100))
-    made = _many(rng, 40, 100, 0.1, _gauss(1, 3), lambda x, t: x @ turn.T, constant(0.4), test=16)
-    seen = lambda paths: [p @ mix + 0.02 * rng.standard_normal((len(p), 100)) for p in paths]  # noqa: E731
-    return Set(seen(made.train), seen(made.test), dt=0.1, kind="few directions")
+    own = {"test": 16, "kind": "few directions"}
+    made = many(rng, 40, 100, 0.1, gauss(1, 3), lambda x, t: x @ turn.T, constant(0.4), **own)
+    return seen(made, lambda p: p @ mix + 0.02 * rng.standard_normal((len(p), 100)))
 
 
 def constants(rng: np.random.Generator) -> Set:
-    made = _many(rng, 40, 100, 0.1, _gauss(0.7, 2), lambda x, t: -x, constant(1.0))
+    made = many(rng, 40, 100, 0.1, gauss(0.7, 2), lambda x, t: -x, constant(1.0), kind="constant")
     wider = lambda p: np.concatenate([1e4 * p[:, :1], 1e-3 * p[:, 1:], np.full((len(p), 2), [7.0, 0.0])], 1)  # noqa: E731
-    return Set([wider(p) for p in made.train], [wider(p) for p in made.test], dt=0.1, kind="constant")
+    return seen(made, wider)
 
 
 def predators(rng: np.random.Generator) -> Set:
@@ -269,28 +276,27 @@ def predators(rng: np.random.Generator) -> Set:
         a, b = np.exp(x.T)
         return np.stack([1.0 - b - 0.02, -1.0 + a - 0.02], 1)
 
-    made = _many(rng, 40, 150, 0.1, _gauss(0.4, 2), drift, constant(0.15))
-    seen = lambda paths: [np.exp(p) * [1_000, 0.1] for p in paths]  # noqa: E731
-    return Set(seen(made.train), seen(made.test), dt=0.1, nonlinear=True, kind="positive")
+    made = many(rng, 40, 150, 0.1, gauss(0.4, 2), drift, constant(0.15), nonlinear=True, kind="positive")
+    return seen(made, lambda p: np.exp(p) * [1_000, 0.1])
 
 
 def response(rng: np.random.Generator) -> Set:
     """A dose at a set time after the start of each path."""
     drift = lambda x, t: -0.5 * x + 4 * np.exp(-(((t - 4) / 0.7) ** 2)) * np.ones_like(x)  # noqa: E731
-    return _many(rng, 60, 100, 0.1, _gauss(0.3, 1), drift, constant(0.3), stationary=False, kind="time since start")
+    return many(rng, 60, 100, 0.1, gauss(0.3, 1), drift, constant(0.3), stationary=False, kind="time since start")
 
 
 def coarse(rng: np.random.Generator) -> Set:
     well = lambda x, t: 2 * (x - x**3)  # noqa: E731
-    return _many(rng, 150, 60, 1.0, _gauss(1, 1), well, constant(0.8), nonlinear=True, kind="rough")
+    return many(rng, 150, 60, 1.0, gauss(1, 1), well, constant(0.8), nonlinear=True, kind="rough")
 
 
 def bounded(rng: np.random.Generator) -> Set:
     inside = lambda x: np.clip(x, 0, 1) * (1 - np.clip(x, 0, 1))  # noqa: E731
     start = lambda g, n: g.uniform(0.02, 0.3, (n, 1))  # noqa: E731
-    made = _many(rng, 50, 80, 0.1, start, lambda x, t: 1.2 * inside(x), lambda x, t: 0.3 * np.sqrt(inside(x)))
-    clip = lambda paths: [np.clip(p, 1e-4, 1 - 1e-4) for p in paths]  # noqa: E731
-    return Set(clip(made.train), clip(made.test), dt=0.1, stationary=False, kind="between 0 and 1")
+    drift, noise = lambda x, t: 1.2 * inside(x), lambda x, t: 0.3 * np.sqrt(inside(x))
+    made = many(rng, 50, 80, 0.1, start, drift, noise, stationary=False, kind="between 0 and 1")
+    return seen(made, lambda p: np.clip(p, 1e-4, 1 - 1e-4))
 
 
 def _letters(rng: np.random.Generator, name: str) -> Set:

@@ -137,7 +137,7 @@ class _Steps:
         self.still = [name for name, own in zip(self.names, moves) if not own]
         self.raw, self.names = raw[:, moves], tuple(n for n, own in zip(self.names, moves) if own)
         self.x = (self.raw - np.nanmean(self.raw, axis=0)) / spread[moves] if moves.any() else self.raw
-        self.times, self.lengths = times, lengths
+        self.times, self.lengths, self.alone = times, lengths, len(lengths) == 1
         self.path = np.repeat(np.arange(len(lengths)), lengths)
         self.first = (lengths.cumsum() - lengths)[self.path]
         self.since = times - times[self.first]
@@ -254,8 +254,8 @@ class _Steps:
     def _still(self) -> list[Trait]:
         if not self.still:
             return []
-        few = ", ".join(self.still[:5]) + (", …" if len(self.still) > 5 else "")
-        return [Trait("constant", len(self.still), f"{few} never changes. It is kept as it is, and teaches nothing.")]
+        what = f"{_listed(self.still)} never changes"
+        return [Trait("constant", len(self.still), f"{what}. It is kept as it is, and teaches nothing.")]
 
     def _number(self) -> list[Trait]:
         num = len(self.lengths)
@@ -274,8 +274,7 @@ class _Steps:
         ]
         if not few:
             return []
-        shown = ", ".join(few[:5]) + (", …" if len(few) > 5 else "")
-        what = f"{shown} takes at most {FEWEST_VALUES} values"
+        what = f"{_listed(few)} takes at most {FEWEST_VALUES} values"
         return [Trait("few values", len(few), f"{what}. Paths that are drawn pass between these: round them.")]
 
     def _growth(self) -> float:
@@ -320,11 +319,11 @@ class _Steps:
                 found.append(Trait("time since start", gain, f"{what}. It is tried as an input of the nets."))
         period = self._period()
         if period:
-            turn, alone = 2 * np.pi * self.times[rows][:, None] / period, len(self.lengths) == 1
-            if alone:  # waves that are only nearly regular lose their phase
+            turn = 2 * np.pi * self.times[rows][:, None] / period
+            if self.alone:  # waves that are only nearly regular lose their phase
                 base = self._errors(known, target, rows, forward=True)
             phase = np.concatenate([known, 2 * np.cos(turn), 2 * np.sin(turn)], 1)
-            gain = _gain(base, self._errors(phase, target, rows, forward=alone))
+            gain = _gain(base, self._errors(phase, target, rows, forward=self.alone))
             if gain >= 0.02:
                 what = f"There is a season of {period:.4g}: its phase takes away {100 * gain:.0f} % of the error"
                 found.append(Trait("season", period, f"{what}. It is tried as an input of the nets."))
@@ -400,8 +399,7 @@ class _Steps:
 
     def _wanders(self) -> list[Trait]:
         """Whether the level tells nothing of where a path goes."""
-        alone = len(self.lengths) == 1
-        told = max(self._told(share / 4 if alone else share) for share in AHEAD)
+        told = max(self._told(share / 4 if self.alone else share) for share in AHEAD)
         if not told <= WHERE:
             return []
         what = "Paths wander: where one is tells nothing of where it goes"
@@ -417,9 +415,9 @@ class _Steps:
             return math.nan
         rows = index[np.unique(np.linspace(0, len(index) - 1, min(len(index), MOST_STEPS)).astype(int))]
         change = self.x[rows + ahead] - self.x[rows]
-        forward = len(self.lengths) == 1
-        left, alone = (self._residuals(x, change, rows, forward=forward) for x in (self.x[rows], self.x[rows][:, :0]))
-        return float(1 - (left**2).mean() / max((alone**2).mean(), 1e-300))
+        levels = self.x[rows]
+        left, without = (self._residuals(x, change, rows, forward=self.alone) for x in (levels, levels[:, :0]))
+        return float(1 - (left**2).mean() / max((without**2).mean(), 1e-300))
 
     def _wraps(self) -> list[Trait]:
         """Features that jump by their whole range, and otherwise move little: angles."""
@@ -432,8 +430,7 @@ class _Steps:
                 around.append(name)
         if not around:
             return []
-        few = ", ".join(around[:5]) + (", …" if len(around) > 5 else "")
-        what = f"{few} jumps from one end of its range to the other, as an angle does"
+        what = f"{_listed(around)} jumps from one end of its range to the other, as an angle does"
         return [Trait("wraps", len(around), f"{what}. Give numpy.unwrap of it, or its sine and cosine.")]
 
     def _alone(self, rows: np.ndarray) -> list[Trait]:
@@ -446,9 +443,8 @@ class _Steps:
         where = [name for name, own in zip(self.names, num) if 3 <= own <= FAULTY * len(rows)]
         if not where:
             return []
-        few = ", ".join(where[:5]) + (", …" if len(where) > 5 else "")
         share = float(num.max() / len(rows))
-        what = f"Single observations of {few} lie far from both neighbours (at most {100 * share:.1f} %)"
+        what = f"Single observations of {_listed(where)} lie far from both neighbours (at most {100 * share:.1f} %)"
         then = "If they are faults, make them NaN and read the data with missing=True"
         return [Trait("outliers", share, f"{what}. {then}.")]
 
@@ -563,6 +559,11 @@ def _power(level: np.ndarray, after: np.ndarray) -> float:
         return math.nan
     spreads = [np.std(after[rows] - level[rows]) for rows in bins]
     return float(np.polyfit(levels, np.log(np.maximum(spreads, 1e-30)), 1)[0])
+
+
+def _listed(names: list[str]) -> str:
+    """The first few names."""
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def _rank_correlation(a: np.ndarray, b: np.ndarray) -> float:

@@ -19,7 +19,7 @@ LAGS_OF_A_PATH = 33  # in which a smooth path is learned, to begin with
 SMALL, MIDDLE, USUAL = MLPConfig(width=64, depth=2), MLPConfig(width=128, depth=2), MLPConfig(width=128, depth=3)
 USUAL_MOMENTS = Moments()
 MANY = 8  # dimensions from which on nets are wider
-SLOTS, LONGER, OF_STEPS_ALONE = 4, 16, 8  # of models of steps: beside the level, and without it
+SLOTS, MORE_SLOTS, OF_STEPS_ALONE = 4, 16, 8  # of models of steps: beside the level, and without it
 GOES = 0.5  # share of the variance of the mean path from which on paths go somewhere
 SEVERAL = 3  # paths from which on the time since the start is told apart from the state
 MOST_FULL, MOST_MOMENTS = 16, 8  # dimensions
@@ -283,13 +283,13 @@ def _of_steps(found: Diagnosis, base: Candidate) -> list[Candidate]:
     if "irregular" in found:
         return []
     plain = {"pad_history": True, "noise": 0.0, "denoiser": None}
+    level = {"net": StepsConfig(level=True), "history": SLOTS, **plain}
     made = []
     if any(name in found for name in ("measurement noise", "second order", "smooth")):
-        level = {"net": StepsConfig(level=True), "history": SLOTS, **plain}
         made.append(base.with_(Move("steps and level", level, "the past says where the state is")))
     if "second order" in found:
-        level = {"net": StepsConfig(level=True), "history": LONGER, **plain}
-        made.append(base.with_(Move("longer memory", level, "what is not seen is told by a longer past", 1.3)))
+        longer = {**level, "history": MORE_SLOTS}
+        made.append(base.with_(Move("longer memory", longer, "what is not seen is told by a longer past", 1.3)))
     if "wanders" in found:
         steps = {"net": StepsConfig(), "history": OF_STEPS_ALONE, **plain}
         made.append(base.with_(Move("steps", steps, "what happens next is the same wherever a path is")))

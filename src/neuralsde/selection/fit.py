@@ -314,9 +314,10 @@ def _refit(
     unit, default = effort.unit, steps.trained_last(steps.default)
     own = steps.trained_last(choice.candidate) if choice.exact else choice.candidate
     batch = effort.batch or steps.train.batch_size
-    longer = [measure_gaps(c, data).longer if effort.costs else 1.0 for c in (default, own)]
-    wanted = effort.last * default.cost * longer[0] / (own.cost * longer[1])
-    num = _last_steps(wanted, unit, longer[1] * batch / steps.train.batch_size)
+    longer = measure_gaps(own, data).longer if effort.costs else 1.0
+    usual = longer if own.same_as(default) or not effort.costs else measure_gaps(default, data).longer
+    wanted = effort.last * default.cost * usual / (own.cost * longer)
+    num = _last_steps(wanted, unit, longer * batch / steps.train.batch_size)
     num = num if choice.most is None else min(num, choice.most)
     config = replace(steps.train, steps=num, batch_size=batch, ema=0.995 if num > 1_000 else steps.train.ema)
     options = replace(QUIET, cpu=cpu)

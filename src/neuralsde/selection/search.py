@@ -133,7 +133,7 @@ class Search:
     def __init__(self, plan: Plan, trials: Trials, unit: int, say: Callable[[str], None]) -> None:
         self.plan, self.trials, self.unit, self.say = plan, trials, unit, say
         self.tried: list[Tried] = []
-        self.short: dict[str, Score] = {}
+        self.short: dict[str, Score] = {}  # of the short trials, by the name of the candidate
         self.num_folds = len(trials.folds)
 
     def run(self) -> Choice:
@@ -210,9 +210,8 @@ class Search:
     def _most(self, candidate: Candidate, how: dict[str, float], steps: int) -> int | None:
         """The steps of the final, where a short trial on the same folds was better: more would not help; else None."""
         folds = range(early_folds(self.num_folds))
-        (short,) = self.trials.score(candidate, self.unit, folds, quick_samplers(candidate)).values()
-        (long,) = self.trials.score(candidate, steps, folds, {in_words(how): how}).values()
-        saved, error = gain(short, long)
+        long = self.trials.score(candidate, steps, folds, {in_words(how): how})[in_words(how)]
+        saved, error = gain(self.short[candidate.name], long)
         return steps if saved > error else None
 
     def _exact(self, candidate: Candidate) -> bool:

@@ -242,9 +242,10 @@ def measure_gaps(candidate: Candidate, data: Trajectories) -> Gaps:
     took, law, some = time.perf_counter() - began, model.law, pairs.some()
     first, every = (min(len(pairs), num_rows(law, model.scale.shape, first=first)) for first in (True, False))
     model.settle(some)
-    steps = torch.as_tensor(law.num_steps(some.dt / model.scale.step)).expand(len(some))
-    longer = sum(law.num_points(int(num)) for num in steps) / len(some) / law.num_points(1)
-    return Gaps(int(steps.max()), longer, took * longer * every / first)
+    taken = torch.as_tensor(law.num_steps(some.dt / model.scale.step)).expand(len(some))
+    steps, gaps = (each.tolist() for each in taken.unique(return_counts=True))
+    longer = sum(law.num_points(num) * times for num, times in zip(steps, gaps)) / len(some) / law.num_points(1)
+    return Gaps(max(steps), longer, took * longer * every / first)
 
 
 def measure_draws(
