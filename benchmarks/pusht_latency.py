@@ -33,6 +33,7 @@ from neuralsde.experiments.recipes.pusht import comparison
 from neuralsde.experiments.tasks.pusht import act_as
 from neuralsde.policy.controller import SDEPolicy
 from neuralsde.policy.shipped import shipped
+from neuralsde.solvers.replay import READY
 from neuralsde.training.run_folder import provenance, write_results
 
 OURS = "NSDE"
@@ -92,8 +93,7 @@ def race(
 ) -> None:
     """All take turns; slow ones in `slow_rounds` of the rounds, evenly spread. At the end the quick ones go alone."""
     for entrant in entrants.values():
-        entrant.turn(0, clock)  # what is built on first use
-        entrant.slow = entrant.turn(1, clock) > SLOW
+        entrant.slow = [entrant.turn(k, clock) for k in range(READY)][-1] > SLOW  # what is built on first use
     for k in range(rounds):
         now_slow = k * slow_rounds // rounds != (k - 1) * slow_rounds // rounds
         for entrant in entrants.values():

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from neuralsde.experiments import bench as benches
-from neuralsde.experiments.bench import Field, bench, race, table
+from neuralsde.experiments.bench import PATIENCE, Field, bench, race, rehearse, table
+from neuralsde.solvers.replay import READY
 
 
 def test_turns_are_interleaved_and_ratios_are_to_ours(monkeypatch):
@@ -22,11 +23,23 @@ def test_turns_are_interleaved_and_ratios_are_to_ours(monkeypatch):
 
     ways = {"ours": way("ours", 0.002), "rival": way("rival", 0.006), "away": None}
     rows = race(Field({"paths": 3}, ways), 3)
-    assert order == ["ours"] * 2 + ["rival"] * 2 + ["ours", "rival"] * 3  # two turns before it counts
+    assert order == ["ours"] * READY + ["rival"] * READY + ["ours", "rival"] * 3  # a rehearsal before it counts
     assert [row["method"] for row in rows] == ["ours", "rival", "away"]
     assert rows[1]["ms"] == pytest.approx(6) and rows[1]["times_ours"] == pytest.approx(3)
     assert rows[2] == {"paths": 3, "method": "away", "absent": "not installed"}
     assert "3.0 × ours" in table(rows) and "not installed" in table(rows)
+
+
+def test_a_slow_rehearsal_ends(monkeypatch):
+    turns, clock = [], [0.0]
+    monkeypatch.setattr(benches.time, "perf_counter", lambda: clock[0])
+
+    def turn():
+        turns.append(clock[0])
+        clock[0] += 0.7 * PATIENCE
+
+    rehearse(turn)
+    assert len(turns) == 2
 
 
 def test_a_bench_leaves_rows_and_a_picture(monkeypatch, tmp_path, fitted_labels):

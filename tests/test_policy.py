@@ -414,26 +414,26 @@ def test_a_shared_trunk_alone_is_refused():
         NeuralSDEConfig(shared=True, law=Deterministic(), denoiser=None)
 
 
-def test_an_encoded_context_is_encoded_once_and_anew_when_anything_changes():
+def test_a_context_that_holds_is_encoded_once_for_a_whole_roll_out():
     model, _ = shared_model(net=EncodedConfig(width=16, depth=1, memory=8, step_width=16, step_depth=1))
     net, calls = model.eval().nets["trunk"], []
+    torch.nn.init.normal_(net.outward.weight, std=0.1)
     net.encoder.register_forward_hook(lambda *_: calls.append(1))
-    state, condition = torch.zeros(2, 1, 2), torch.randn(2, 7, generator=torch.Generator().manual_seed(0))
+    state, context = torch.zeros(2, 2), torch.randn(2, 6, generator=torch.Generator().manual_seed(0))
+    times = [0.1 * k for k in range(6)]
+
+    def draw(context):
+        return model.sample(state, times, context=context, rng=0)
+
+    one = draw(context)
+    assert len(calls) == 1
+    changing = context[:, None].expand(-1, len(times), -1)  # the same, but as one that may change
+    torch.testing.assert_close(draw(changing), one)
+    assert len(calls) == 1 + 5
+    assert not torch.equal(draw(context + 1), one)
     with torch.no_grad():
-        one = net(state, condition)
-        later = condition.clone()
-        later[:, -1] += 1  # the time
-        net(state, later)
-        assert len(calls) == 1
-        net(state, condition + 1)
-        assert len(calls) == 2
-        again = net(state, condition)
-        torch.testing.assert_close(again, one)
         net.encoder[0].weight.mul_(2)
-        net(state, condition)
-        assert len(calls) == 4
-    net(state, condition)  # with gradients
-    assert len(calls) == 5
+    assert not torch.equal(draw(context), one)
 
 
 def test_a_model_that_has_planned_can_be_trained_on():

@@ -3,11 +3,13 @@
 import ast
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from neuralsde.core.tensors import read_tensors
+from neuralsde.training import run_folder
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "neuralsde"
@@ -44,6 +46,24 @@ def look_up(file, key):
 def first_words(file):
     """The docstring of a module."""
     return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+
+
+def test_a_commit_is_clean_while_only_results_differ(monkeypatch, tmp_path):
+    module = tmp_path / "src" / "run_folder.py"
+    for file in (module, tmp_path / "results" / "a.json"):
+        file.parent.mkdir()
+        file.write_text("1")
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "a"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.setattr(run_folder, "__file__", str(module))
+    monkeypatch.delenv("NEURALSDE_COMMIT", raising=False)
+    clean = run_folder.commit()
+    assert re.fullmatch("[0-9a-f]{12}", clean)
+    (tmp_path / "results" / "a.json").write_text("2")
+    assert run_folder.commit() == clean
+    module.write_text("2")
+    assert run_folder.commit() == f"{clean}-dirty"
 
 
 def test_weights_are_found():

@@ -15,6 +15,7 @@ from pusht_latency import SLOW, Entrant, digest, race
 from neuralsde.experiments.recipes.pusht import comparison
 from neuralsde.nets.config import ChunkTransformerConfig, EncodedConfig, GPTConfig, LSTMConfig, MLPConfig, UNet1DConfig
 from neuralsde.policy.controller import SDEPolicy
+from neuralsde.solvers.replay import READY
 
 SMALL = {
     MLPConfig: MLPConfig(width=8, depth=1),
@@ -116,7 +117,7 @@ def test_methods_take_turns_and_slow_ones_fewer():
     assert entrants["fast"].seconds == pytest.approx([0.001] * 10) and entrants["slow"].seconds == pytest.approx(
         [0.2] * 3
     )
-    turns = "".join(name[0] for name in log[4:])
+    turns = "".join(name[0] for name in log[2 * READY :])
     assert turns == "ffs" + "ff" * 3 + "ffs" + "ff" * 2 + "ffs" + "ff" * 2 + "f" * 10  # at the end it goes alone
     assert entrants["fast"].alone == pytest.approx([0.001] * 10) and not entrants["slow"].alone
 

@@ -1,7 +1,8 @@
-"""Faster roll-outs on a GPU: which steps may be recorded, and that paths are the same."""
+"""Roll-outs that come again: which may be recorded or traced, and that paths are the same."""
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from neuralsde.sde.stepping import euler_step
 from neuralsde.solvers.grid import grid_between
 from neuralsde.solvers.integrate import walk
 from neuralsde.solvers.noise import FRESH, Noise
+from neuralsde.solvers.replay import Recordings, Traced
 
 
 def walks():
@@ -79,18 +81,17 @@ def test_a_rival_that_takes_many_passes_in_a_step_says_so():
     assert small().passes_in_step(nsde.Sampler()) == 1
 
 
+KINDS = [
+    *({"history": h, "shared": s} for h in (1, 3) for s in (False, True)),
+    {"covariance": nsde.LowRank(rank=1)},
+    {"law": nsde.Mixture()},
+    {"law": nsde.Mixture(), "history": 2},
+    *({"rival": name} for name in RIVALS),
+]
+
+
 @gpu
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *({"history": h, "shared": s} for h in (1, 3) for s in (False, True)),
-        {"covariance": nsde.LowRank(rank=1)},
-        {"law": nsde.Mixture()},
-        {"law": nsde.Mixture(), "history": 2},
-        *({"rival": name} for name in RIVALS),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", KINDS, ids=str)
 @pytest.mark.parametrize("steps", [8, 60, 200])
 def test_replayed_paths_are_bitwise_those_of_single_steps(settings, steps, monkeypatch):
     model = made(**settings).cuda()
@@ -103,6 +104,106 @@ def test_replayed_paths_are_bitwise_those_of_single_steps(settings, steps, monke
     for k, (x, one) in enumerate(zip(starts, found, strict=True)):
         other = model.draw(x, times, num_paths=5, rng=k)
         assert torch.equal(one.paths, other.paths) and one.nfe == other.nfe
+
+
+def randomised(model):
+    torch.manual_seed(0)
+    for net in model.nets.values():
+        torch.nn.init.normal_(net.outward.weight, std=0.3)
+    return model
+
+
+def traces(model):
+    return [kept for kept in model.recordings._kept.values() if isinstance(kept, Traced)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [*KINDS, {"covariance": nsde.Full()}, {"time_input": True}, {"net": MLPConfig(width=8, dropout=0.5)}],
+    ids=str,
+)
+def test_on_a_cpu_traced_paths_are_bitwise_those_of_single_steps(settings, monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    model = randomised(made(**settings))
+    times = [0.0, 1.0, 3.0, 4.0][: 2 if model.passes_in_step(model.sampler) == 100 else 4]
+    starts = [np.full((2, model.config.history, 2), value) for value in (0.0, 0.5, 1.0, -2.0, 30.0)]
+    found = [model.draw(x, times, num_paths=3, rng=k) for k, x in enumerate(starts)]
+    assert [(trace.call, trace.reason) for trace in traces(model)] == [(None, "")]
+    monkeypatch.setattr(sequence, "SHORT", 0)
+    for k, (x, one) in enumerate(zip(starts, found, strict=True)):
+        other = model.draw(x, times, num_paths=3, rng=k)
+        assert torch.equal(one.paths, other.paths) and one.nfe == other.nfe
+
+
+def test_a_trace_follows_the_weights_the_units_and_a_training(monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    model, times = randomised(small()), np.arange(9.0)
+
+    def paths():
+        return model.sample(np.ones(2), times, rng=0)
+
+    before = [paths() for _ in range(4)]
+    with torch.no_grad():
+        model.nets["flow"].outward.bias.add_(1.0)
+    after = [paths() for _ in range(4)]
+    assert all(torch.equal(x, before[0]) for x in before) and all(torch.equal(x, after[0]) for x in after)
+    assert not torch.equal(before[0], after[0])
+    assert len(traces(model)) == 1
+    assert all(weight.requires_grad for weight in model.parameters())
+    nsde.fit(model, walks(), steps=2, progress=False)
+    trained = paths()
+    assert len(traces(model)) == 1 and not torch.equal(trained, after[0])
+    with torch.no_grad():
+        model.sizes.rate.mul_(2.0)
+    assert not torch.equal(paths(), trained)
+
+
+def test_a_call_in_which_python_looks_at_numbers_is_not_traced():
+    def turned(counted):
+        def call(x):
+            counted["net"] += 1
+            return -x if bool((x > 0).all()) else 2 * x
+
+        return call
+
+    def fixed(counted):
+        return lambda x: x + np.float32(next(numbers))  # not an operation on tensors
+
+    numbers, recordings = iter(range(100)), Recordings()
+    for make in (turned, fixed):
+        given = [torch.full((2,), float(k - 20)) for k in range(40)]
+        done = [recordings.replay(make, make, (x,)) for x in given]
+        trace = recordings._kept[make]
+        assert done[-1] is None and trace.reason
+        assert all(each is None or torch.equal(each.result, 2 * x) for each, x in zip(done, given) if make is turned)
+
+
+def test_a_trace_counts_the_passes_of_one_call():
+    def make(counted):
+        def call(x):
+            counted["net"] += 3
+            return x + 1
+
+        return call
+
+    recordings = Recordings()
+    done = [recordings.replay("key", make, (torch.tensor([float(k)]),)) for k in range(30)]
+    assert done[0] is None and all(
+        each.passes == {"net": 3} and each.result == k + 1 for k, each in enumerate(done) if each
+    )
+
+
+def test_threads_share_a_trace(monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    model = randomised(small())
+
+    def paths(k):
+        return model.sample(np.full(2, k / 10), [0.0, 1.0, 2.0], rng=k)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(paths, range(40)))
+    monkeypatch.setattr(sequence, "SHORT", 0)
+    assert traces(model) and all(torch.equal(x, paths(k)) for k, x in enumerate(found))
 
 
 @pytest.mark.parametrize("history", [1, 3])

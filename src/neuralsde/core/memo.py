@@ -26,6 +26,11 @@ def holding() -> Iterator[list[Any]]:
         del _HERE.held
 
 
+def recording() -> bool:
+    """Whether a call is being recorded: the operations on its tensors alone will come again."""
+    return getattr(_HERE, "held", None) is not None
+
+
 def hold(value: T) -> T:
     """The value, which lives on with the graph that is being recorded, if one is."""
     held = getattr(_HERE, "held", None)

@@ -7,9 +7,11 @@ several threads may sample from a model, also one that is being trained.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -19,15 +21,31 @@ def evaluated(module: M) -> M:
     return _view(module, {}) if module.training else module
 
 
-def _view(module: M, made: dict[int, nn.Module]) -> M:
+def with_weights(module: M, weights: Mapping[int, Tensor]) -> M:
+    """A view of the module with these in place of its weights, found by their `id`."""
+    return _view(module, {}, weights)
+
+
+def _view(module: M, made: dict[int, nn.Module], weights: Mapping[int, Tensor] = MappingProxyType({})) -> M:
     if id(module) not in made:
         view = made[id(module)] = copy.copy(module)
+        children = {name: child and _view(child, made, weights) for name, child in module._modules.items()}
         view.__dict__ |= {
             "training": False,
             "_compiled_call_impl": None,  # it belongs to the module, in its mode
-            "_modules": {name: child and _view(child, made) for name, child in module._modules.items()},
+            "_modules": children,
         }
+        if weights:
+            own = module._parameters.items()
+            view.__dict__["_parameters"] = {name: weights.get(id(weight), weight) for name, weight in own}
     return made[id(module)]  # type: ignore[return-value]
+
+
+def with_children(module: M, **children: nn.Module) -> M:
+    """A view of the module, with others in place of some of its children."""
+    view = copy.copy(module)
+    view.__dict__["_modules"] = {**module._modules, **children}
+    return view
 
 
 def has_dropout(module: nn.Module) -> bool:

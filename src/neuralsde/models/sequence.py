@@ -33,7 +33,7 @@ from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.card import model_card
 from neuralsde.models.config import Drawing, ModelConfig, Sampling
-from neuralsde.models.evaluation import evaluated
+from neuralsde.models.evaluation import evaluated, with_children, with_weights
 from neuralsde.models.hub import local_folder, push
 from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
@@ -49,6 +49,8 @@ MAX_NUMBERS = 2**30
 """Numbers in the paths of one call (4 GiB in float32)."""
 SHORT = 256  # steps of a roll-out up to which all of it is recorded, if it comes again
 FEW_PASSES = 2_048  # and network passes of all its steps
+BRIEF = 128  # the same on a CPU, where a trace of more would take seconds
+FEW_NUMBERS = 2**14  # in the paths of a roll-out, up to which Python takes most of its time there
 STATISTICS_FROM = 200_000  # transitions from which units and bounds are computed
 
 Condition = Callable[[Tensor], "Tensor | None"]
@@ -248,6 +250,13 @@ class SequenceModel(nn.Module, ABC):
         """The same of its own nets, with a context that is held."""
         return False
 
+    def prepared(self, context: Tensor) -> SequenceModel:
+        """The model for paths along which these contexts hold: what nets make of them is worked out beforehand."""
+        nets = {name: net.prepared(context) for name, net in self.nets.items() if isinstance(net, Backbone)}
+        if all(net is self.nets[name] for name, net in nets.items()):
+            return self
+        return with_children(self, nets=nn.ModuleDict({**self.nets, **nets}))
+
     def passes_in_step(self, sampler: Any) -> int:
         """Network passes, one after the other, that a step takes; about."""
         return 1
@@ -377,23 +386,33 @@ class SequenceModel(nn.Module, ABC):
     ) -> Tensor:
         """The states (P, T, *S) at the output times; on a GPU by recorded kernels, where all steps have the same."""
         num, context = len(grid.waits), given[2] if len(given) > 2 else None
-        alike = given[0].is_cuda and not any(grid.waits) and self.repeats(sampler, context)
+        on_gpu = given[0].is_cuda
+        alike = not any(grid.waits) and self.repeats(sampler, context)
         known = len(grid.output) == 1 and grid.output.shape[1] <= MAX_KNOWN  # the grid is then the one of last time
-        brief = num <= SHORT and num * self.passes_in_step(sampler) <= FEW_PASSES
-        small = brief and given[0].numel() * num <= MAX_CHUNK_ELEMENTS
+        most_passes, most_numbers = (FEW_PASSES, MAX_CHUNK_ELEMENTS) if on_gpu else (BRIEF, FEW_NUMBERS)
+        brief = num <= SHORT and num * self.passes_in_step(sampler) <= most_passes
+        small = brief and given[0].numel() * num <= most_numbers
         if alike and known and small and type(noise) is Noise:
+            weights = self._weights()
 
-            def whole(counted: Counter[str], keys: Tensor, *own: Tensor) -> Tensor:
-                # The place of the grid in memory is a part of the key: it must not become another's
-                return self._walk(own, Noise(keys), hold(grid), sampler, counted)
+            def whole(counted: Counter[str]) -> Callable[..., Tensor]:
+                def call(keys: Tensor, *own: Tensor) -> Tensor:
+                    own, new = own[: len(given)], own[len(given) :]
+                    model = with_weights(self, {id(old): new for old, new in zip(weights, new)}) if new else self
+                    # The place of the grid in memory is a part of the key: it must not become another's
+                    return model._walk(own, Noise(keys), hold(grid), sampler, counted)
 
-            done = self.recordings.replay(self._kernels(given, grid, sampler), whole, (noise.keys, *given))
+                return call
+
+            # A graph knows where weights are, a trace is given them
+            tensors = (noise.keys, *given, *(() if on_gpu else weights))
+            done = self.recordings.replay(self._kernels(given, grid, sampler), whole, tensors)
             if done is not None:
                 check(done.result[:, 1:], grid.time.expand(len(done.result), -1)[:, 1:])
                 passes.update(done.passes)
                 return at_outputs(done.result, grid)
         record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None
-        if alike and num >= ENOUGH:
+        if alike and on_gpu and num >= ENOUGH:
             record_as = partial(Recorded, passes=passes)
             alone = self.config.history == 1 and context is None and self.config.time_input is False
             if alone and type(noise) is Noise:
@@ -412,8 +431,10 @@ class SequenceModel(nn.Module, ABC):
         """Steps that depend on the newest state alone, by a recording that outlives the roll-out."""
         key = self._kernels(given, None, sampler)
 
-        def call(counted: Counter[str], keys: Tensor, *own: Tensor) -> Tensor:
-            return several(*own, advance=self._advance_in(Noise(keys), given[1], None, grid, sampler, counted))
+        def call(counted: Counter[str]) -> Callable[..., Tensor]:
+            return lambda keys, *own: several(
+                *own, advance=self._advance_in(Noise(keys), given[1], None, grid, sampler, counted)
+            )
 
         def stretch(*own: Tensor) -> Tensor:
             done = self.recordings.replay(key, call, (noise.keys, *own))
@@ -426,16 +447,24 @@ class SequenceModel(nn.Module, ABC):
 
     def _kernels(self, given: tuple[Tensor, ...], grid: Grid | None, sampler: Sampling) -> Hashable:
         """What the kernels of a roll-out on a grid, or of a stretch of any, depend on, but for the numbers in its tensors."""
-        addresses, modules = list[int](), list[nn.Module]([self])
-        while modules:  # `parameters()` and `buffers()` take longer than a short roll-out
-            module = modules.pop()
-            addresses += [p.data_ptr() for p in module._parameters.values() if p is not None]
-            for buffer in module._buffers.values():
-                addresses += () if buffer is None else (buffer.data_ptr(), buffer._version)
-            modules += [child for child in module._modules.values() if child is not None]
+        on_gpu, modules = given[0].is_cuda, self._every_module()
+        addresses = [weight.data_ptr() for weight in self._weights()] if on_gpu else []
+        for buffer in (b for module in modules for b in module._buffers.values() if b is not None):
+            addresses += (buffer.data_ptr(), buffer._version)
         modes = (self.precision, torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision())
-        stream = torch.cuda.current_stream(given[0].device).cuda_stream
+        stream = torch.cuda.current_stream(given[0].device).cuda_stream if on_gpu else 0
         return id(grid), sampler, tuple(v.shape for v in given), tuple(addresses), modes, stream
+
+    def _every_module(self) -> list[nn.Module]:
+        """Itself and what is in it: `modules()` takes longer than a short roll-out."""
+        found = list[nn.Module]([self])
+        for module in found:  # it grows meanwhile
+            found += [child for child in module._modules.values() if child is not None]
+        return found
+
+    def _weights(self) -> list[Tensor]:
+        """The parameters; `parameters()` takes longer than a short roll-out."""
+        return [w for module in self._every_module() for w in module._parameters.values() if w is not None]
 
     def _walk(
         self,
@@ -462,6 +491,7 @@ class SequenceModel(nn.Module, ABC):
     ) -> Callable[[Step], Tensor]:
         """`advance` for these paths, with the context that holds in each step; its passes are added up."""
         scaled = None if context is None else self.scale.contexts(context)
+        model = self if scaled is None or scaled.ndim == 3 else self.prepared(scaled)
 
         def advance(step: Step) -> Tensor:
             held = scaled
@@ -473,7 +503,7 @@ class SequenceModel(nn.Module, ABC):
                 how = self.config.time_input
                 return held if how is False else join_condition(held, self.scale.times(start + t, how))
 
-            done = self.advance(step, condition, keys, sampler)
+            done = model.advance(step, condition, keys, sampler)
             passes.update(done.passes)
             return done.x
 

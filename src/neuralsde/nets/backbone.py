@@ -49,6 +49,10 @@ class Backbone(nn.Module):
     def measure(self, slots: Float[Tensor, "B H *S"], noise: Float[Tensor, "..."]) -> None:
         """Set units of its own from the data; `noise` is what training adds to its inputs."""
 
+    def prepared(self, context: Float[Tensor, "B C"]) -> nn.Module:
+        """The same net for paths along which these contexts, the first entries of the condition, do not change."""
+        return self
+
     def solve(
         self,
         state: Float[Tensor, "B H *S"],

@@ -1,7 +1,7 @@
 """A perceptron in two parts: what does not change along a path is encoded once, a smaller part moves the state.
 
-A policy draws many steps for one observation. The encoder of the context is the large part; it is evaluated anew only when
-the context changes.
+A policy draws many steps for one observation. The encoder of the context is the large part; it is evaluated once for a whole
+roll-out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.core.memo import Memo
 from neuralsde.nets.backbone import Condition, Form
 from neuralsde.nets.config import EncodedConfig
 from neuralsde.nets.mlp import MLP, Block
@@ -36,29 +35,38 @@ class EncodedMLP(MLP):
         if size <= 0:
             raise ValueError("An EncodedConfig encodes the context of paths: the data must have one. Use an MLPConfig.")
         super().__init__(config.step, replace(form, condition_size=config.memory + form.late))
+        self.context_size = size
         self.encoder = self.make_encoder(config, size)
-        self._weights = list(self.encoder.parameters())
-        self._known: Memo[list[tuple[Tensor, Tensor]]] = Memo()
 
     @staticmethod
     def make_encoder(config: EncodedConfig, size: int) -> nn.Module:
         """The net from a context of `size` to its memory."""
         return perceptron(config, size)
 
-    def encode(self, context: Float[Tensor, "B C"]) -> Float[Tensor, "B M"]:
-        """The memory of a context; on a CPU that of the last one is kept, until the weights change."""
-        if self.training or torch.is_grad_enabled() or context.device.type != "cpu" or torch.compiler.is_exporting():
-            return self.encoder(context)
-        kept = self._known.get(self._weights, list)
-        for known, memory in kept[-1:]:  # a pair of its own for each thread that looks
-            if torch.equal(known, context):
-                return memory
-        memory = self.encoder(context)
-        kept[:] = [(context, memory)]
-        return memory
+    def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
+        assert condition is not None
+        size = self.context_size
+        return self.move(state, self.encoder(condition[:, :size]), condition[:, size:])
+
+    def move(
+        self, state: Float[Tensor, "B H *S"], memory: Float[Tensor, "B M"], late: Float[Tensor, "B L"]
+    ) -> Float[Tensor, "B *F"]:
+        """The fields, for an encoded context."""
+        return self.read(torch.cat([state.flatten(1), memory, late], dim=1))
+
+    def prepared(self, context: Float[Tensor, "B C"]) -> nn.Module:
+        return Prepared(self, context) if context.shape[1] == self.context_size else self
+
+
+class Prepared(nn.Module):
+    """The net along paths whose contexts hold: these are encoded beforehand."""
+
+    def __init__(self, net: EncodedMLP, context: Float[Tensor, "B C"]) -> None:
+        super().__init__()
+        self.net, self.memory = net, net.encoder(context)
 
     def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         assert condition is not None
-        split = condition.shape[1] - self.form.late
-        memory = self.encode(condition[:, :split])
-        return self.read(torch.cat([state.flatten(1), memory, condition[:, split:]], dim=1))
+        if len(condition) != len(self.memory):  # more states than one of each path
+            return self.net(state, condition)
+        return self.net.move(state, self.memory, condition[:, self.net.context_size :])

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from neuralsde.core.doors import show
+from neuralsde.core.memo import recording
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, as a signed integer
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
@@ -47,8 +48,9 @@ def _mix(z: Integers) -> Integers:
 
 
 def _light(z: Tensor, num: int = 1) -> Any:
-    """The same integers; as an array if those to be made of them, `num` of each, are few."""
-    return z.numpy() if z.device.type == "cpu" and len(z) * num <= FEW else z
+    """The same integers; as an array if those to be made of them, `num` of each, are few. A recording holds tensors alone."""
+    few = z.device.type == "cpu" and len(z) * num <= FEW
+    return z.numpy() if few and not recording() else z
 
 
 def _signed(z: int) -> int:

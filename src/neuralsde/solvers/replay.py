@@ -1,6 +1,7 @@
-"""Faster on a GPU: kernels are recorded once as a CUDA graph and replayed, the same kernels without launching each.
+"""Calls that come again, without the Python in them: as a CUDA graph on a GPU, as a trace on a CPU.
 
-Small nets keep a GPU waiting for the host. What changes from call to call lives in tensors that are overwritten in between.
+Small nets take less time than it takes to launch them. Of a CUDA graph, what changes from call to call lives in tensors that are
+overwritten in between. A trace takes it as arguments.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from neuralsde.core.memo import holding
 
@@ -46,11 +48,13 @@ def _no_collection() -> Iterator[None]:
 
 
 class Recorded:
-    """`call(*given)`, recorded when it is first called; its result is overwritten by the next call.
+    """On a GPU: `call(*given)`, recorded when it is first called; its result is overwritten by the next call.
 
     What libraries set up when they are first used cannot be recorded: something like `call` has to run before. A call that
     cannot be recorded says why in `reason`, and runs as it is. What `call` adds to `passes` is added by every replay.
     """
+
+    after: ClassVar[int] = 1  # calls alike
 
     def __init__(self, call: Callable[..., Tensor], passes: Counter[str] | None = None) -> None:
         self.call: Callable[..., Tensor] | None = call  # not needed once it is recorded, and it may hold a whole model
@@ -89,6 +93,92 @@ class Recorded:
             self.passes.subtract(self.each)
 
 
+class _Unseen(TorchFunctionMode):
+    """Python may not look at numbers made of those that are given: what it then does would be fixed in a trace."""
+
+    looks: ClassVar[set[Any]] = {torch.equal, torch.allclose, torch.is_nonzero} | {
+        getattr(Tensor, name)
+        for name in (
+            "__bool__",
+            "__float__",
+            "__index__",
+            "__int__",
+            "allclose",
+            "equal",
+            "is_nonzero",
+            "item",
+            "numpy",
+            "tolist",
+        )
+    }
+
+    def __init__(self, given: tuple[Tensor, ...]) -> None:
+        super().__init__()
+        self.made = {id(x): x for x in given}  # held, so that no other tensor takes its place
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if any(id(x) in self.made for x in tree_leaves((args, kwargs))):
+            if func in self.looks:
+                raise RuntimeError(f"it depends on the numbers, by {func.__name__}")
+            written = args[:1] if func is Tensor.__setitem__ else ()
+            self.made |= {id(x): x for x in tree_leaves((result, written)) if isinstance(x, Tensor)}
+        return result
+
+
+class Traced:
+    """On a CPU: `call(*given)`, traced when it is first called: the same operations one after the other.
+
+    What is not an operation on tensors is not in a trace: it would be as it was. A call in which Python looks at numbers is not
+    traced, and the second call makes both: the trace is used from then on if it gives the same bits. If not, `reason` says so,
+    and the call runs as it is.
+    """
+
+    after: ClassVar[int] = 16  # a trace takes as long as some fifty calls
+
+    def __init__(self, call: Callable[..., Tensor], passes: Counter[str]) -> None:
+        self.call: Callable[..., Tensor] | None = call
+        self.passes, self.each = passes, Counter[str]()
+        self.reason = ""
+        self.trace: Any = None
+        self.held: list[Any] = []
+
+    def __call__(self, *given: Tensor) -> Tensor:
+        if self.call is None:
+            return self._traced(given)
+        self.passes.clear()
+        result = self.call(*given)
+        self.each = Counter(self.passes)
+        if self.trace is None:
+            self._trace(self.call, given)
+        elif torch.equal(result, self._traced(given)):
+            self.call = None
+        else:
+            self.reason = "a trace gives other numbers"
+        return result
+
+    def _trace(self, call: Callable[..., Tensor], given: tuple[Tensor, ...]) -> None:
+        try:
+            with holding() as self.held, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with _Unseen(given):
+                    call(*given)
+                graph = torch.jit._get_trace_graph(lambda *own: call(*own), given, _force_outplace=False)[0]
+                self.trace = torch._C._create_function_from_graph(
+                    "call", graph
+                )  # `torch.jit.trace` never frees its own
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+            self.reason = str(error).splitlines()[0]
+
+    def _traced(self, given: tuple[Tensor, ...]) -> Tensor:
+        with torch.jit.optimized_execution(False):
+            return self.trace(*given)
+
+
+READY = Traced.after + 3
+"""Calls alike after which nothing more is prepared."""
+
+
 @dataclass(frozen=True)
 class Replayed:
     """What a recording gave, and the network passes in it."""
@@ -100,31 +190,34 @@ class Replayed:
 class Recordings:
     """Recordings of calls that come again, by what their kernels depend on; the last few are kept.
 
-    A call is recorded when it comes for the second time. Copies and pickles of its owner begin with none.
+    On a GPU a call is recorded when it comes for the second time, on a CPU when it has come sixteen times. Copies and pickles
+    of their owner begin with none.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # the tensors of a recording are one call's at a time
-        self._kept: OrderedDict[Hashable, Recorded | None] = OrderedDict()
+        self._kept: OrderedDict[Hashable, Recorded | Traced | int] = OrderedDict()
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return (Recordings, ())
 
-    def replay(self, key: Hashable, call: Callable[..., Tensor], given: tuple[Tensor, ...]) -> Replayed | None:
-        """What `call(passes, *given)` gives; None where it is to be called as it is."""
+    def replay(
+        self, key: Hashable, make: Callable[[Counter[str]], Callable[..., Tensor]], given: tuple[Tensor, ...]
+    ) -> Replayed | None:
+        """What `make(passes)(*given)` gives; None where it is to be called as it is."""
+        kind = Recorded if given[0].is_cuda else Traced
         with self._lock:
-            known = key in self._kept
-            recorded = self._kept.pop(key, None)
-            if known and recorded is None:
+            recorded = self._kept.pop(key, 0)
+            if isinstance(recorded, int):
                 passes = Counter[str]()
-                recorded = Recorded(partial(call, passes), passes)
+                recorded = recorded + 1 if recorded < kind.after else kind(make(passes), passes)
             self._kept[key] = recorded
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-            if recorded is None or recorded.reason:
+            if isinstance(recorded, int) or recorded.reason:
                 return None
             result = recorded(*given).clone()
-            if recorded.reason:
+            if recorded.reason and kind is Recorded:
                 warnings.warn(
                     f"Paths are drawn step by step: no CUDA graph can be recorded ({recorded.reason}).", stacklevel=5
                 )

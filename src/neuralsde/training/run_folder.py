@@ -87,15 +87,21 @@ def provenance() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the source tree; NEURALSDE_COMMIT names it where git cannot."""
+    """The commit of the source tree, "-dirty" where more than results differs; NEURALSDE_COMMIT names it where git cannot."""
     named = os.environ.get("NEURALSDE_COMMIT")
     if named:
         return named
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        name = _git("describe", "--always", "--abbrev=12")
+        return name + ("-dirty" if _git("status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)results") else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+
+
+def _git(*words: str) -> str:
+    """What a command of git says about the source tree."""
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
 def _cpu() -> str:
