@@ -1,11 +1,12 @@
 """Roll-outs on a GPU, beside the same kernels launched one by one, and beside torchsde with the same nets.
 
     python benchmarks/rollouts.py --output results/rollouts.json
+    python benchmarks/rollouts.py --cpu --output results/rollouts_cpu.json
 
 Perceptrons: one kernel for all nets, steps replayed as a CUDA graph; a short roll-out that comes again is one graph. Frames:
 a U-ViT of 256 tokens and four slots, in bf16 as it would be trained, beside float32. All ways draw with the same keys. Times
 are medians of interleaved repeats; beside them the largest difference of states from those of kernels launched one by one,
-after one step and at the end, in units of the data's standard deviation.
+after one step and at the end, in units of the data's standard deviation. On one core of a CPU: perceptrons alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 import neuralsde as nsde
+from neuralsde.experiments.bench import rehearse
 from neuralsde.experiments.collisions.physics import simulate
 from neuralsde.experiments.collisions.render import Renderer
 from neuralsde.metrics.video import psnr
@@ -50,18 +52,19 @@ def launched() -> Iterator[None]:
 
 def timed(draw: Callable[[], Tensor]) -> tuple[float, Tensor]:
     """Milliseconds, and the paths."""
-    torch.cuda.synchronize()
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else int
+    wait()
     began = time.perf_counter()
     paths = draw()
-    torch.cuda.synchronize()
+    wait()
     return 1e3 * (time.perf_counter() - began), paths
 
 
 def compare(ways: dict[str, Callable[[], Tensor]], scale: float) -> dict[str, Any]:
     """Median times of interleaved repeats, after one of each, and how far the paths are from those of the first way."""
     took: dict[str, list[float]] = {name: [] for name in ways}
-    for way in ways.values():  # what comes for the second time is recorded
-        timed(way), timed(way)
+    for way in ways.values():
+        rehearse(way)
     paths = {name: timed(way)[1] for name, way in ways.items()}
     for _ in range(REPEATS):
         for name, way in ways.items():
@@ -75,12 +78,12 @@ def compare(ways: dict[str, Callable[[], Tensor]], scale: float) -> dict[str, An
     return row
 
 
-def perceptron(history: int, shared: bool, rng: np.random.Generator) -> Any:
+def perceptron(history: int, shared: bool, rng: np.random.Generator, device: str) -> Any:
     """A trained perceptron of two dimensions."""
     x = rng.standard_normal((64, 200, 2)).cumsum(1) * 0.05
     data = nsde.Trajectories.from_arrays(list(x))
     model = nsde.NeuralSDE.for_data(data, history=history, shared=shared)
-    return nsde.fit(model, data, config=nsde.TrainConfig(steps=200), options=nsde.RunOptions(progress=False)).cuda()
+    return nsde.fit(model, data, config=nsde.TrainConfig(steps=200), options=nsde.RunOptions(progress=False)).to(device)
 
 
 def by_torchsde(model: Any, num: int, steps: int) -> Callable[[], Tensor] | None:
@@ -102,7 +105,8 @@ def by_torchsde(model: Any, num: int, steps: int) -> Callable[[], Tensor] | None
         def g(self, t: Tensor, y: Tensor) -> Tensor:
             return fields.log_diffusion(y[:, None], None).exp()
 
-    times, start = torch.arange(steps + 1.0).cuda(), torch.zeros(num, 2).cuda()
+    device = model.scale.mean.device
+    times, start = torch.arange(steps + 1.0, device=device), torch.zeros(num, 2, device=device)
 
     @torch.no_grad()
     def draw() -> Tensor:
@@ -161,7 +165,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--scenes", type=Path, help="states of scenes, where they cannot be simulated")
+    parser.add_argument("--cpu", action="store_true", help="perceptrons on one core")
     args = parser.parse_args()
+    if args.cpu:
+        torch.set_num_threads(1)
     rows, rng = [], np.random.default_rng(0)
     sampler = nsde.Sampler(box=None)
 
@@ -173,19 +180,23 @@ def main() -> None:
         return drawn
 
     for history, shared in ((1, False), (1, True), (4, False)):
-        model = perceptron(history, shared, rng)
+        model = perceptron(history, shared, rng, "cpu" if args.cpu else "cuda")
         scale = float(model.scale.std.min())
         for num, steps in ((4_096, 1_000), (64, 1_000), (1, 1_000), (1, 100), (1, 8)):
             times = np.arange(steps + 1.0)
             own = partial(model.sample, np.zeros((1, history, 2)), times, num_paths=num, rng=0, sampler=sampler)
             ways = {"ours": own, "launched": slow(own)}
             other = by_torchsde(model, num, steps)
+            if args.cpu and num > 1:  # nothing is replayed there: torchsde is the only other
+                if other is None:
+                    continue
+                del ways["launched"]
             row = compare(ways | ({} if other is None else {"torchsde": other}), scale)
             rows.append(
                 {"net": "perceptron", "history": history, "shared": shared, "paths": num, "steps": steps, **row}
             )
             print(rows[-1], flush=True)
-    for width in WIDTHS:
+    for width in () if args.cpu else WIDTHS:
         model = frames(width, rng)
         millions = sum(p.numel() for p in model.parameters()) / 1e6
         for num in (64, 1):
@@ -201,9 +212,11 @@ def main() -> None:
             row["frames_per_s"] = 1e3 * 32 * num / row["ours_ms"]
             rows.append({"net": "U-ViT", "millions": millions, "paths": num, "steps": 32, **row})
             print(rows[-1], flush=True)
-    rows.append(shipped(args.scenes))
-    print(rows[-1], flush=True)
-    record = {"command": f"python benchmarks/rollouts.py --output results/{args.output.name}", "rows": rows}
+    if not args.cpu:
+        rows.append(shipped(args.scenes))
+        print(rows[-1], flush=True)
+    said = "--cpu " if args.cpu else ""
+    record = {"command": f"python benchmarks/rollouts.py {said}--output results/{args.output.name}", "rows": rows}
     write_results(args.output, {**record, **provenance()})
 
 

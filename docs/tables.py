@@ -860,27 +860,29 @@ def scale_out() -> str:
     return _show([["net", "samples per GPU", "step, ms", "8 GPUs", "64", "512"], *body])
 
 
+def _rolled_out(row: dict[str, Any]) -> tuple[str, str]:
+    """The model of a roll-out, and its size."""
+    nets = "one shared net" if row["shared"] else "three nets"
+    slots = f"{row['history']} slot{'s' if row['history'] > 1 else ''}"
+    return f"{nets}, {slots}", f"{row['paths']:,} × {row['steps']:,}"
+
+
+def _of_others(row: dict[str, Any]) -> list[str]:
+    """Times of other ways to draw, ours = 1."""
+    names = ("launched_ratio", "torchsde_ratio")
+    return [f"{row[name]:.1f} ×" if name in row else "–" for name in names]
+
+
 def rollouts() -> str:
     """Roll-outs of perceptrons on a GPU beside the same kernels launched one by one, and beside torchsde."""
     body = []
     for row in _results("rollouts.json")["rows"]:
         if row["net"] != "perceptron":
             continue
-        nets = "one shared net" if row["shared"] else "three nets"
-        what = f"{nets}, {row['history']} slot{'s' if row['history'] > 1 else ''}"
         times = [f"{row[f'{name}_ms']:,.{1 if row[f'{name}_ms'] < 10 else 0}f}" for name in ("ours", "launched")]
-        others = [
-            f"{row[f'{name}_ratio']:.1f} ×" if f"{name}_ratio" in row else "–" for name in ("launched", "torchsde")
-        ]
-        body.append(
-            [
-                what,
-                f"{row['paths']:,} × {row['steps']:,}",
-                *times,
-                *others,
-                f"{row['apart_one_step']:.0e}".replace("0e+00", "0"),
-            ]
-        )
+        apart = f"{row['apart_one_step']:.0e}".replace("0e+00", "0")
+        what, ratios = _rolled_out(row), _of_others(row)
+        body.append([*what, *times, *ratios, apart])
     head = [
         "model",
         "paths × steps",
@@ -891,6 +893,12 @@ def rollouts() -> str:
         "apart after a step",
     ]
     return _show([head, *body])
+
+
+def rollouts_cpu() -> str:
+    """Roll-outs of perceptrons on one core of a CPU, as times of ours."""
+    body = [[*_rolled_out(row), *_of_others(row)] for row in _results("rollouts_cpu.json")["rows"]]
+    return _show([["model", "paths × steps", "step by step", "torchsde"], *body])
 
 
 def frames() -> str:
@@ -1064,6 +1072,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "forecasting": forecasting,
     "forecasting-neural": lambda: forecasting(NEURAL_FORECASTERS),
     "rollouts": rollouts,
+    "rollouts-cpu": rollouts_cpu,
     "forecasting-scale": forecasting_scale,
     "transport": transport,
     "filter": filters,

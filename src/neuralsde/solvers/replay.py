@@ -55,6 +55,7 @@ class Recorded:
     """
 
     after: ClassVar[int] = 1  # calls alike
+    shared: ClassVar[bool] = False
 
     def __init__(self, call: Callable[..., Tensor], passes: Counter[str] | None = None) -> None:
         self.call: Callable[..., Tensor] | None = call  # not needed once it is recorded, and it may hold a whole model
@@ -143,6 +144,11 @@ class Traced:
         self.trace: Any = None
         self.held: list[Any] = []
 
+    @property
+    def shared(self) -> bool:
+        """Whether several threads may call it at the same time."""
+        return self.call is None
+
     def __call__(self, *given: Tensor) -> Tensor:
         if self.call is None:
             return self._traced(given)
@@ -163,10 +169,9 @@ class Traced:
                 warnings.simplefilter("ignore")
                 with _Unseen(given):
                     call(*given)
+                # A function of `torch.jit.trace` would never be freed
                 graph = torch.jit._get_trace_graph(lambda *own: call(*own), given, _force_outplace=False)[0]
-                self.trace = torch._C._create_function_from_graph(
-                    "call", graph
-                )  # `torch.jit.trace` never frees its own
+                self.trace = torch._C._create_function_from_graph("call", graph)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             self.reason = str(error).splitlines()[0]
 
@@ -195,7 +200,7 @@ class Recordings:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # the tensors of a recording are one call's at a time
+        self._lock = threading.Lock()  # the tensors of a CUDA graph are one call's at a time
         self._kept: OrderedDict[Hashable, Recorded | Traced | int] = OrderedDict()
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
@@ -216,9 +221,12 @@ class Recordings:
                 self._kept.popitem(last=False)
             if isinstance(recorded, int) or recorded.reason:
                 return None
-            result = recorded(*given).clone()
-            if recorded.reason and kind is Recorded:
-                warnings.warn(
-                    f"Paths are drawn step by step: no CUDA graph can be recorded ({recorded.reason}).", stacklevel=5
-                )
-            return Replayed(result, recorded.each)
+            if not recorded.shared:
+                result = recorded(*given).clone()
+                if recorded.reason and kind is Recorded:
+                    warnings.warn(
+                        f"Paths are drawn step by step: no CUDA graph can be recorded ({recorded.reason}).",
+                        stacklevel=5,
+                    )
+                return Replayed(result, recorded.each)
+        return Replayed(recorded(*given), recorded.each)
