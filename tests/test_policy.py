@@ -16,7 +16,9 @@ from neuralsde.models.build import build
 from neuralsde.nets.config import EncodedConfig, MLPConfig
 from neuralsde.policy.config import PolicyConfig
 from neuralsde.policy.controller import SDEPolicy, action_paths
-from neuralsde.sde.config import Deterministic, NeuralSDEConfig, Sampler
+from neuralsde.sde.config import Deterministic, Moments, NeuralSDEConfig, Sampler
+from neuralsde.sde.model import NeuralSDE
+from neuralsde.solvers.replay import Traced
 
 QUIET = {"progress": False, "batch_size": 256}
 SDE = NeuralSDEConfig(net=MLPConfig(width=32, depth=2), normalise="min_max", time_input=True, noise=0.1)
@@ -434,6 +436,40 @@ def test_a_context_that_holds_is_encoded_once_for_a_whole_roll_out():
     with torch.no_grad():
         net.encoder[0].weight.mul_(2)
     assert not torch.equal(draw(context), one)
+
+
+def test_a_law_that_groups_paths_sees_the_context_of_each():
+    rng = np.random.default_rng(0)
+    contexts = [np.repeat(c[None], 30, 0) for c in rng.standard_normal((6, 3))]
+    data = Trajectories.from_arrays(list(rng.standard_normal((6, 30, 1)).cumsum(1)), context=contexts)
+    net = EncodedConfig(width=16, depth=1, memory=8, step_width=16, step_depth=1)
+    model = NeuralSDE.for_data(data, law=Moments(), net=net).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for each in model.nets.values():
+            torch.nn.init.normal_(each.outward.weight, std=0.3)
+        model.law.steps[:8], model.law.steps[8:] = 1, 2
+    context = 2 * torch.randn(4, 3)
+    times = np.array([[0, 0.25], [0, 0.25], [0, 1], [0, 1]])  # two groups, each of half of the paths
+    given = (context, context[:, None].expand(4, 2, 3))
+    found = [model.sample(np.zeros((4, 1)), times, context=c, rng=0, sampler=Sampler(substeps=1)) for c in given]
+    torch.testing.assert_close(*found)
+
+
+def test_hooks_on_an_encoded_net_are_called():
+    model, _ = shared_model(net=EncodedConfig(width=16, depth=1, memory=8, step_width=16, step_depth=1))
+    calls = []
+    model.eval().nets["trunk"].register_forward_hook(lambda *_: calls.append(1))
+    model.sample(torch.zeros(2, 2), [0.0, 0.1, 0.2], context=torch.zeros(2, 6), rng=0)
+    assert len(calls) == 2
+
+
+def test_a_parametrised_encoder_goes_on_after_many_plans(monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    model, _ = shared_model(net=EncodedConfig(width=16, depth=1, memory=8, step_width=16, step_depth=1))
+    torch.nn.utils.parametrizations.weight_norm(model.eval().nets["trunk"].encoder[0])
+    found = [model.sample(torch.zeros(2, 2), [0.0, 0.1], context=torch.ones(2, 6), rng=0) for _ in range(4)]
+    assert all(torch.equal(x, found[0]) for x in found)
 
 
 def test_a_model_that_has_planned_can_be_trained_on():

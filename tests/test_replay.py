@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -110,7 +111,7 @@ def randomised(model):
     torch.manual_seed(0)
     for net in model.nets.values():
         torch.nn.init.normal_(net.outward.weight, std=0.3)
-    return model
+    return model.eval()
 
 
 def traces(model):
@@ -152,10 +153,70 @@ def test_a_trace_follows_the_weights_the_units_and_a_training(monkeypatch):
     assert all(weight.requires_grad for weight in model.parameters())
     nsde.fit(model, walks(), steps=2, progress=False)
     trained = paths()
-    assert len(traces(model)) == 1 and not torch.equal(trained, after[0])
+    assert len(traces(model)) == 1 and not torch.equal(trained, after[0]) and not model.training
     with torch.no_grad():
         model.sizes.rate.mul_(2.0)
     assert not torch.equal(paths(), trained)
+
+
+def doubled(model):
+    """The flow, as another module with as many weights."""
+
+    class Doubled(MLP):
+        def forward(self, state, condition=None):
+            return 2 * super().forward(state, condition)
+
+    model.nets["flow"] = copy.deepcopy(model.nets["flow"])
+    model.nets["flow"].__class__ = Doubled
+
+
+CHANGES = {
+    "another net": doubled,
+    "another form": lambda model: model.nets.__setitem__("flow", small(net=MLPConfig(width=4, depth=2)).nets["flow"]),
+    "another weight": lambda model: setattr(model.nets["flow"].outward, "weight", torch.nn.Parameter(torch.ones(2, 8))),
+    "a hook": lambda model: model.nets["flow"].register_forward_hook(lambda *given: given[2] + 1),
+    "a part in training": lambda model: model.nets["flow"].train(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_trace_does_not_outlive_a_change_of_its_model(change, monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    model = randomised(small())
+
+    def paths():
+        return model.sample(np.ones(2), np.arange(5.0), rng=0)
+
+    before = [paths() for _ in range(4)]
+    assert torch.equal(before[0], before[3]) and traces(model)
+    CHANGES[change](model)
+    after = [paths() for _ in range(4)]
+    monkeypatch.setattr(sequence, "SHORT", 0)
+    assert all(torch.equal(x, paths()) for x in after)
+
+
+def test_casts_of_a_trace_stay_in_it(monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    model = randomised(small()).requires_grad_(False)
+
+    def paths():
+        return model.sample(np.ones(2), np.arange(5.0), rng=0)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        low = [paths() for _ in range(4)]
+    monkeypatch.setattr(sequence, "SHORT", 0)
+    exact = paths()
+    monkeypatch.undo()
+    assert torch.equal(paths(), exact) and not torch.equal(low[3], exact)
+
+
+def test_traces_in_threads_leave_warnings_as_they_were(monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    before = list(warnings.filters)
+    models = [randomised(small()) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda model: [model.sample(np.ones(2), np.arange(5.0), rng=0) for _ in range(4)], models))
+    assert list(warnings.filters) == before and all(map(traces, models))
 
 
 def test_a_call_in_which_python_looks_at_numbers_is_not_traced():

@@ -27,17 +27,15 @@ def with_weights(module: M, weights: Mapping[int, Tensor]) -> M:
 
 
 def _view(module: M, made: dict[int, nn.Module], weights: Mapping[int, Tensor] = MappingProxyType({})) -> M:
+    """With other weights, in the mode that it has; with its own, in evaluation."""
     if id(module) not in made:
         view = made[id(module)] = copy.copy(module)
-        children = {name: child and _view(child, made, weights) for name, child in module._modules.items()}
-        view.__dict__ |= {
-            "training": False,
-            "_compiled_call_impl": None,  # it belongs to the module, in its mode
-            "_modules": children,
-        }
+        view.__dict__["_modules"] = {n: child and _view(child, made, weights) for n, child in module._modules.items()}
         if weights:
             own = module._parameters.items()
             view.__dict__["_parameters"] = {name: weights.get(id(weight), weight) for name, weight in own}
+        else:
+            view.__dict__ |= {"training": False, "_compiled_call_impl": None}  # a compiled call belongs to the mode
     return made[id(module)]  # type: ignore[return-value]
 
 

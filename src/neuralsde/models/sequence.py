@@ -37,11 +37,11 @@ from neuralsde.models.evaluation import evaluated, with_children, with_weights
 from neuralsde.models.hub import local_folder, push
 from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
-from neuralsde.nets.backbone import Backbone
+from neuralsde.nets.backbone import Backbone, is_plain
 from neuralsde.solvers.grid import MAX_KNOWN, Grid, Times, grid_between, output_times
 from neuralsde.solvers.integrate import ENOUGH, Check, Step, at_outputs, check_inside, walk
 from neuralsde.solvers.noise import Noise
-from neuralsde.solvers.replay import Recorded, Recordings
+from neuralsde.solvers.replay import Recorded, Recordings, Replayed
 
 MAX_CHUNK_ELEMENTS = 2**25
 """Numbers in the record of one chunk of paths: bounds the memory of sampling (128 MiB in float32)."""
@@ -393,20 +393,7 @@ class SequenceModel(nn.Module, ABC):
         brief = num <= SHORT and num * self.passes_in_step(sampler) <= most_passes
         small = brief and given[0].numel() * num <= most_numbers
         if alike and known and small and type(noise) is Noise:
-            weights = self._weights()
-
-            def whole(counted: Counter[str]) -> Callable[..., Tensor]:
-                def call(keys: Tensor, *own: Tensor) -> Tensor:
-                    own, new = own[: len(given)], own[len(given) :]
-                    model = with_weights(self, {id(old): new for old, new in zip(weights, new)}) if new else self
-                    # The place of the grid in memory is a part of the key: it must not become another's
-                    return model._walk(own, Noise(keys), hold(grid), sampler, counted)
-
-                return call
-
-            # A graph knows where weights are, a trace is given them
-            tensors = (noise.keys, *given, *(() if on_gpu else weights))
-            done = self.recordings.replay(self._kernels(given, grid, sampler), whole, tensors)
+            done = self._replay(given, noise, grid, sampler)
             if done is not None:
                 check(done.result[:, 1:], grid.time.expand(len(done.result), -1)[:, 1:])
                 passes.update(done.passes)
@@ -418,6 +405,27 @@ class SequenceModel(nn.Module, ABC):
             if alone and type(noise) is Noise:
                 record_as = partial(self._replay_stretch, given, noise, grid, sampler, passes)
         return at_outputs(self._walk(given, noise, grid, sampler, passes, check=check, record_as=record_as), grid)
+
+    def _replay(self, given: tuple[Tensor, ...], noise: Noise, grid: Grid, sampler: Sampling) -> Replayed | None:
+        """All states of a roll-out, if it has come before; None where it is to be walked."""
+        modules = self._every_module()
+        if not all(map(is_plain, modules)):
+            return None
+        on_gpu, weights = given[0].is_cuda, _weights(modules)
+
+        def whole(counted: Counter[str]) -> Callable[..., Tensor]:
+            def call(keys: Tensor, *own: Tensor) -> Tensor:
+                own, new = own[: len(given)], own[len(given) :]
+                model = with_weights(self, {id(old): new for old, new in zip(weights, new)}) if new else self
+                # Places in memory are parts of the key: they must not become another's
+                held = hold((grid, () if on_gpu else (modules[1:], weights, _buffers(modules))))
+                return model._walk(own, Noise(keys), held[0], sampler, counted)
+
+            return call
+
+        # A graph knows where weights are, a trace is given them
+        tensors = (noise.keys, *given, *(() if on_gpu else weights))
+        return self.recordings.replay(self._kernels(given, grid, sampler), whole, tensors)
 
     def _replay_stretch(
         self,
@@ -448,12 +456,14 @@ class SequenceModel(nn.Module, ABC):
     def _kernels(self, given: tuple[Tensor, ...], grid: Grid | None, sampler: Sampling) -> Hashable:
         """What the kernels of a roll-out on a grid, or of a stretch of any, depend on, but for the numbers in its tensors."""
         on_gpu, modules = given[0].is_cuda, self._every_module()
-        addresses = [weight.data_ptr() for weight in self._weights()] if on_gpu else []
-        for buffer in (b for module in modules for b in module._buffers.values() if b is not None):
-            addresses += (buffer.data_ptr(), buffer._version)
-        modes = (self.precision, torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision())
+        weights = _weights(modules)
+        places = [weight.data_ptr() for weight in weights] if on_gpu else [*map(id, modules), *map(id, weights)]
+        for buffer in _buffers(modules):
+            places += (buffer.data_ptr(), buffer._version)
+        lower = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+        modes = (self.precision, torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision(), lower)
         stream = torch.cuda.current_stream(given[0].device).cuda_stream if on_gpu else 0
-        return id(grid), sampler, tuple(v.shape for v in given), tuple(addresses), modes, stream
+        return id(grid), sampler, tuple(v.shape for v in given), tuple(places), modes, stream
 
     def _every_module(self) -> list[nn.Module]:
         """Itself and what is in it: `modules()` takes longer than a short roll-out."""
@@ -461,10 +471,6 @@ class SequenceModel(nn.Module, ABC):
         for module in found:  # it grows meanwhile
             found += [child for child in module._modules.values() if child is not None]
         return found
-
-    def _weights(self) -> list[Tensor]:
-        """The parameters; `parameters()` takes longer than a short roll-out."""
-        return [w for module in self._every_module() for w in module._parameters.values() if w is not None]
 
     def _walk(
         self,
@@ -491,7 +497,8 @@ class SequenceModel(nn.Module, ABC):
     ) -> Callable[[Step], Tensor]:
         """`advance` for these paths, with the context that holds in each step; its passes are added up."""
         scaled = None if context is None else self.scale.contexts(context)
-        model = self if scaled is None or scaled.ndim == 3 else self.prepared(scaled)
+        # Where steps differ, a law may look at some of the paths, or at each more than once
+        model = self.prepared(scaled) if scaled is not None and self.repeats(sampler, context) else self
 
         def advance(step: Step) -> Tensor:
             held = scaled
@@ -713,3 +720,11 @@ class SequenceModel(nn.Module, ABC):
             data=data,
             features=features,
         )
+
+
+def _weights(modules: list[nn.Module]) -> list[Tensor]:
+    return [w for module in modules for w in module._parameters.values() if w is not None]
+
+
+def _buffers(modules: list[nn.Module]) -> list[Tensor]:
+    return [b for module in modules for b in module._buffers.values() if b is not None]

@@ -31,6 +31,16 @@ class Form:
     """Last entries of the condition, which change along a path: nets that keep what they made of the others need to know."""
 
 
+def is_plain(module: nn.Module) -> bool:
+    """Whether it is evaluated, and does what its `forward` says: no hooks, and weights that are its own."""
+    return not (
+        module.training
+        or module._forward_hooks
+        or module._forward_pre_hooks
+        or "parametrizations" in module._modules  # of `torch.nn.utils.parametrize`
+    )
+
+
 class Backbone(nn.Module):
     """Base of the nets that settings can name."""
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralsde.nets.backbone import Condition, Form
+from neuralsde.nets.backbone import Condition, Form, is_plain
 from neuralsde.nets.config import EncodedConfig
 from neuralsde.nets.mlp import MLP, Block
 
@@ -55,7 +55,8 @@ class EncodedMLP(MLP):
         return self.read(torch.cat([state.flatten(1), memory, late], dim=1))
 
     def prepared(self, context: Float[Tensor, "B C"]) -> nn.Module:
-        return Prepared(self, context) if context.shape[1] == self.context_size else self
+        own = is_plain(self) and type(self).forward is EncodedMLP.forward and self._compiled_call_impl is None
+        return Prepared(self, context) if own and context.shape[1] == self.context_size else self
 
 
 class Prepared(nn.Module):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.core.memo import hold
-from neuralsde.nets.backbone import Condition
+from neuralsde.nets.backbone import Condition, is_plain
 from neuralsde.nets.mlp import MLP
 
 WIDTHS = (16, 32, 64, 128)  # whose weights fit beside each other in the memory of a multiprocessor
@@ -54,7 +54,7 @@ def fits(nets: Sequence[nn.Module], state: Tensor) -> bool:
 def _alike(nets: Sequence[nn.Module]) -> bool:
     forms = set()
     for net in nets:
-        if type(net) is not MLP or net.training or net._forward_hooks or net._forward_pre_hooks:
+        if type(net) is not MLP or not is_plain(net):
             return False
         width, num_in = net.inward.weight.shape
         if width not in WIDTHS or max(num_in, len(net.outward.weight)) > MOST:

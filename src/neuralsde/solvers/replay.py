@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from neuralsde.core.memo import holding
 
 KEPT = 8  # recordings of one model
+_TRACING = threading.Lock()  # what is to be warned of is settled for the whole process
 
 
 def aside(call: Callable[[], Tensor]) -> Tensor:
@@ -165,7 +166,7 @@ class Traced:
 
     def _trace(self, call: Callable[..., Tensor], given: tuple[Tensor, ...]) -> None:
         try:
-            with holding() as self.held, warnings.catch_warnings():
+            with _TRACING, holding() as self.held, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 with _Unseen(given):
                     call(*given)
