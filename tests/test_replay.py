@@ -4,6 +4,7 @@ import copy
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,6 +117,26 @@ def randomised(model):
 
 def traces(model):
     return [kept for kept in model.recordings._kept.values() if isinstance(kept, Traced)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"covariance": nsde.LowRank(rank=1)}, {"law": nsde.Mixture()}, {"history": 3}],
+    ids=str,
+)
+def test_on_a_cpu_stretches_of_a_long_path_are_traced_with_the_same_bits(settings, monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    model = randomised(made(**settings))
+    model.sampler = replace(model.sampler, box=None)
+    start, times = np.ones((2, model.config.history, 2)), np.arange(151.0)
+    found = [model.draw(start, times, num_paths=3, rng=k) for k in range(2)]
+    assert len(traces(model)) == (model.config.history == 1)  # an older slot is of the path, and not of the stretch
+    assert all(trace.call is None for trace in traces(model))
+    monkeypatch.setattr(sequence, "SHORT", 0)
+    monkeypatch.setattr(sequence, "ENOUGH", 10**9)
+    for k, one in enumerate(found):
+        other = model.draw(start, times, num_paths=3, rng=k)
+        assert torch.equal(one.paths, other.paths) and one.nfe == other.nfe
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
 from neuralsde.nets.backbone import Backbone, is_plain
 from neuralsde.solvers.grid import MAX_KNOWN, Grid, Times, grid_between, output_times
-from neuralsde.solvers.integrate import ENOUGH, Check, Step, at_outputs, check_inside, walk
+from neuralsde.solvers.integrate import ENOUGH, STRETCH, Check, Step, at_outputs, check_inside, walk
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.replay import Recorded, Recordings, Replayed
 
@@ -399,8 +399,9 @@ class SequenceModel(nn.Module, ABC):
                 passes.update(done.passes)
                 return at_outputs(done.result, grid)
         record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None
-        if alike and on_gpu and num >= ENOUGH:
-            record_as = partial(Recorded, passes=passes)
+        few = given[0].numel() * STRETCH <= FEW_NUMBERS and STRETCH * self.passes_in_step(sampler) <= BRIEF
+        if alike and num >= ENOUGH and (on_gpu or few):
+            record_as = partial(Recorded, passes=passes) if on_gpu else None
             alone = self.config.history == 1 and context is None and self.config.time_input is False
             if alone and type(noise) is Noise:
                 record_as = partial(self._replay_stretch, given, noise, grid, sampler, passes)
@@ -408,24 +409,35 @@ class SequenceModel(nn.Module, ABC):
 
     def _replay(self, given: tuple[Tensor, ...], noise: Noise, grid: Grid, sampler: Sampling) -> Replayed | None:
         """All states of a roll-out, if it has come before; None where it is to be walked."""
+        on_gpu = given[0].is_cuda
+
+        def whole(model: SequenceModel, counted: Counter[str]) -> Callable[..., Tensor]:
+            # The place of the grid in memory is a part of the key: it must not become another's
+            return lambda keys, *own: model._walk(own, Noise(keys), hold(grid), sampler, counted)
+
+        return self._replayer(self._kernels(given, grid, sampler), whole, on_gpu)(noise.keys, *given)
+
+    def _replayer(
+        self, key: Hashable, make: Callable[[SequenceModel, Counter[str]], Callable[..., Tensor]], on_gpu: bool
+    ) -> Callable[..., Replayed | None]:
+        """A call of this model that may have come before; it gives None where the call is to be made as it is."""
         modules = self._every_module()
         if not all(map(is_plain, modules)):
-            return None
-        on_gpu, weights = given[0].is_cuda, _weights(modules)
+            return lambda *given: None
+        if on_gpu:  # a graph knows where weights are, a trace is given them
+            return lambda *given: self.recordings.replay(key, partial(make, self), given)
+        weights = _weights(modules)
 
-        def whole(counted: Counter[str]) -> Callable[..., Tensor]:
-            def call(keys: Tensor, *own: Tensor) -> Tensor:
-                own, new = own[: len(given)], own[len(given) :]
-                model = with_weights(self, {id(old): new for old, new in zip(weights, new)}) if new else self
-                # Places in memory are parts of the key: they must not become another's
-                held = hold((grid, () if on_gpu else (modules[1:], weights, _buffers(modules))))
-                return model._walk(own, Noise(keys), held[0], sampler, counted)
+        def traced(counted: Counter[str]) -> Callable[..., Tensor]:
+            def call(*own: Tensor) -> Tensor:
+                num = len(own) - len(weights)
+                hold((modules[1:], weights, _buffers(modules)))  # their places are parts of the key too
+                model = with_weights(self, {id(old): new for old, new in zip(weights, own[num:])})
+                return make(model, counted)(*own[:num])
 
             return call
 
-        # A graph knows where weights are, a trace is given them
-        tensors = (noise.keys, *given, *(() if on_gpu else weights))
-        return self.recordings.replay(self._kernels(given, grid, sampler), whole, tensors)
+        return lambda *given: self.recordings.replay(key, traced, (*given, *weights))
 
     def _replay_stretch(
         self,
@@ -439,13 +451,15 @@ class SequenceModel(nn.Module, ABC):
         """Steps that depend on the newest state alone, by a recording that outlives the roll-out."""
         key = self._kernels(given, None, sampler)
 
-        def call(counted: Counter[str]) -> Callable[..., Tensor]:
+        def call(model: SequenceModel, counted: Counter[str]) -> Callable[..., Tensor]:
             return lambda keys, *own: several(
-                *own, advance=self._advance_in(Noise(keys), given[1], None, grid, sampler, counted)
+                *own, advance=model._advance_in(Noise(keys), given[1], None, grid, sampler, counted)
             )
 
+        replayed = self._replayer(key, call, given[0].is_cuda)
+
         def stretch(*own: Tensor) -> Tensor:
-            done = self.recordings.replay(key, call, (noise.keys, *own))
+            done = replayed(noise.keys, *own)
             if done is None:
                 return several(*own)
             passes.update(done.passes)
