@@ -182,7 +182,7 @@ def main() -> None:
     for history, shared in ((1, False), (1, True), (4, False)):
         model = perceptron(history, shared, rng, "cpu" if args.cpu else "cuda")
         scale = float(model.scale.std.min())
-        for num, steps in ((4_096, 1_000), (64, 1_000), (1, 1_000), (1, 100), (1, 8)):
+        for num, steps in ((4_096, 100 if args.cpu else 1_000), (64, 1_000), (1, 1_000), (1, 100), (1, 8)):
             times = np.arange(steps + 1.0)
             own = partial(model.sample, np.zeros((1, history, 2)), times, num_paths=num, rng=0, sampler=sampler)
             ways = {"ours": own, "launched": slow(own)}
