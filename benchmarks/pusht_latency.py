@@ -93,7 +93,8 @@ def race(
 ) -> None:
     """All take turns; slow ones in `slow_rounds` of the rounds, evenly spread. At the end the quick ones go alone."""
     for entrant in entrants.values():
-        entrant.slow = [entrant.turn(k, clock) for k in range(READY)][-1] > SLOW  # what is built on first use
+        for k in range(READY):  # what is built on first use, and what is recorded; the last turn counts
+            entrant.slow = entrant.turn(k, clock) > SLOW
     for k in range(rounds):
         now_slow = k * slow_rounds // rounds != (k - 1) * slow_rounds // rounds
         for entrant in entrants.values():

@@ -187,7 +187,7 @@ def main() -> None:
             own = partial(model.sample, np.zeros((1, history, 2)), times, num_paths=num, rng=0, sampler=sampler)
             ways = {"ours": own, "launched": slow(own)}
             other = by_torchsde(model, num, steps)
-            if args.cpu and num > 1:  # nothing is replayed there: torchsde is the only other
+            if args.cpu and num > 1:  # many steps of many paths take minutes: beside torchsde alone
                 if other is None:
                     continue
                 del ways["launched"]

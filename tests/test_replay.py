@@ -348,10 +348,7 @@ def test_the_kernel_gives_what_the_nets_give_and_a_row_the_same_bits_in_any_batc
 @pytest.mark.parametrize("sampler", [{}, {"pull": 0.5}, {"diffusion": 0.5, "substeps": 2}])
 @pytest.mark.parametrize("settings", [{}, {"shared": True}, {"history": 2}, {"time_input": True}])
 def test_a_step_in_one_kernel_is_the_step_as_it_is_written(settings, sampler, monkeypatch):
-    model = small(**{"net": MLPConfig(width=16, depth=1), **settings}).cuda()
-    torch.manual_seed(0)
-    for net in model.nets.values():
-        torch.nn.init.normal_(net.outward.weight, std=0.3)
+    model = randomised(small(**{"net": MLPConfig(width=16, depth=1), **settings}).cuda())
     start, times = np.zeros((1, model.config.history, 2)), np.arange(3.0)
     made = []
     monkeypatch.setattr(law, "euler_step", lambda *given: made.append(euler_step(*given)) or made[-1])

@@ -15,7 +15,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,11 +33,12 @@ from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.card import model_card
 from neuralsde.models.config import Drawing, ModelConfig, Sampling
-from neuralsde.models.evaluation import evaluated, with_children, with_weights
+from neuralsde.models.evaluation import evaluated, with_children
 from neuralsde.models.hub import local_folder, push
+from neuralsde.models.replaying import replayer
 from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
-from neuralsde.nets.backbone import Backbone, is_plain
+from neuralsde.nets.backbone import Backbone
 from neuralsde.solvers.grid import MAX_KNOWN, Grid, Times, grid_between, output_times
 from neuralsde.solvers.integrate import ENOUGH, STRETCH, Check, Step, at_outputs, check_inside, walk
 from neuralsde.solvers.noise import Noise
@@ -384,7 +385,7 @@ class SequenceModel(nn.Module, ABC):
     def _roll_out(
         self, given: tuple[Tensor, ...], noise: Noise, grid: Grid, sampler: Sampling, passes: Counter[str], check: Check
     ) -> Tensor:
-        """The states (P, T, *S) at the output times; on a GPU by recorded kernels, where all steps have the same."""
+        """The states (P, T, *S) at the output times; by recordings where all steps have the same kernels."""
         num, context = len(grid.waits), given[2] if len(given) > 2 else None
         on_gpu = given[0].is_cuda
         alike = not any(grid.waits) and self.repeats(sampler, context)
@@ -409,35 +410,12 @@ class SequenceModel(nn.Module, ABC):
 
     def _replay(self, given: tuple[Tensor, ...], noise: Noise, grid: Grid, sampler: Sampling) -> Replayed | None:
         """All states of a roll-out, if it has come before; None where it is to be walked."""
-        on_gpu = given[0].is_cuda
 
         def whole(model: SequenceModel, counted: Counter[str]) -> Callable[..., Tensor]:
             # The place of the grid in memory is a part of the key: it must not become another's
             return lambda keys, *own: model._walk(own, Noise(keys), hold(grid), sampler, counted)
 
-        return self._replayer(self._kernels(given, grid, sampler), whole, on_gpu)(noise.keys, *given)
-
-    def _replayer(
-        self, key: Hashable, make: Callable[[SequenceModel, Counter[str]], Callable[..., Tensor]], on_gpu: bool
-    ) -> Callable[..., Replayed | None]:
-        """A call of this model that may have come before; it gives None where the call is to be made as it is."""
-        modules = self._every_module()
-        if not all(map(is_plain, modules)):
-            return lambda *given: None
-        if on_gpu:  # a graph knows where weights are, a trace is given them
-            return lambda *given: self.recordings.replay(key, partial(make, self), given)
-        weights = _weights(modules)
-
-        def traced(counted: Counter[str]) -> Callable[..., Tensor]:
-            def call(*own: Tensor) -> Tensor:
-                num = len(own) - len(weights)
-                hold((modules[1:], weights, _buffers(modules)))  # their places are parts of the key too
-                model = with_weights(self, {id(old): new for old, new in zip(weights, own[num:])})
-                return make(model, counted)(*own[:num])
-
-            return call
-
-        return lambda *given: self.recordings.replay(key, traced, (*given, *weights))
+        return self._replayer(given, grid, sampler, whole)(noise.keys, *given)
 
     def _replay_stretch(
         self,
@@ -449,14 +427,13 @@ class SequenceModel(nn.Module, ABC):
         several: Callable[..., Tensor],
     ) -> Callable[..., Tensor]:
         """Steps that depend on the newest state alone, by a recording that outlives the roll-out."""
-        key = self._kernels(given, None, sampler)
 
         def call(model: SequenceModel, counted: Counter[str]) -> Callable[..., Tensor]:
             return lambda keys, *own: several(
                 *own, advance=model._advance_in(Noise(keys), given[1], None, grid, sampler, counted)
             )
 
-        replayed = self._replayer(key, call, given[0].is_cuda)
+        replayed = self._replayer(given, None, sampler, call)
 
         def stretch(*own: Tensor) -> Tensor:
             done = replayed(noise.keys, *own)
@@ -467,24 +444,16 @@ class SequenceModel(nn.Module, ABC):
 
         return stretch
 
-    def _kernels(self, given: tuple[Tensor, ...], grid: Grid | None, sampler: Sampling) -> Hashable:
-        """What the kernels of a roll-out on a grid, or of a stretch of any, depend on, but for the numbers in its tensors."""
-        on_gpu, modules = given[0].is_cuda, self._every_module()
-        weights = _weights(modules)
-        places = [weight.data_ptr() for weight in weights] if on_gpu else [*map(id, modules), *map(id, weights)]
-        for buffer in _buffers(modules):
-            places += (buffer.data_ptr(), buffer._version)
-        lower = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
-        modes = (self.precision, torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision(), lower)
-        stream = torch.cuda.current_stream(given[0].device).cuda_stream if on_gpu else 0
-        return id(grid), sampler, tuple(v.shape for v in given), tuple(places), modes, stream
-
-    def _every_module(self) -> list[nn.Module]:
-        """Itself and what is in it: `modules()` takes longer than a short roll-out."""
-        found = list[nn.Module]([self])
-        for module in found:  # it grows meanwhile
-            found += [child for child in module._modules.values() if child is not None]
-        return found
+    def _replayer(
+        self,
+        given: tuple[Tensor, ...],
+        grid: Grid | None,
+        sampler: Sampling,
+        make: Callable[[SequenceModel, Counter[str]], Callable[..., Tensor]],
+    ) -> Callable[..., Replayed | None]:
+        """A roll-out on a grid, or a stretch of any, that may have come before."""
+        what = (id(grid), sampler, tuple(v.shape for v in given), self.precision)
+        return replayer(self, self.recordings, what, make, given[0].device)
 
     def _walk(
         self,
@@ -734,11 +703,3 @@ class SequenceModel(nn.Module, ABC):
             data=data,
             features=features,
         )
-
-
-def _weights(modules: list[nn.Module]) -> list[Tensor]:
-    return [w for module in modules for w in module._parameters.values() if w is not None]
-
-
-def _buffers(modules: list[nn.Module]) -> list[Tensor]:
-    return [b for module in modules for b in module._buffers.values() if b is not None]

@@ -68,7 +68,7 @@ def walk(
         noise: one key per path; step m of a path uses the noise (key, m).
         spacing: time between the slots of the state.
         check: sees the states every CHECK_EVERY steps (it waits for the device).
-        record_as: on a GPU, where all steps are the same kernels: what makes a recording of a stretch of them.
+        record_as: where all steps are the same kernels: what makes a recording of a stretch of them.
     """
     num_paths, num_slots = history.shape[:2]
     shape = tuple(history.shape[2:])

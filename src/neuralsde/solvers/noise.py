@@ -124,10 +124,8 @@ class Noise:
         number: Any = step
         element: Any = torch.arange(1, size + 1, dtype=torch.int64, device=self.keys.device)
         if isinstance(keys, np.ndarray):
-            element, number = (
-                element.numpy(),
-                step if isinstance(step, int) else np.atleast_1d(step.numpy()),
-            )  # wraps silently
+            element = element.numpy()
+            number = step if isinstance(step, int) else np.atleast_1d(step.numpy())  # products of scalars would warn
         offset = _GOLDEN * (NUM_STREAMS * number + stream + 1)
         counter = _mix(keys[:, None] + (_signed(offset) if isinstance(step, int) else offset))  # (B, 1) or (B, M)
         return _mix(counter[..., None] + _GOLDEN * element).reshape(len(keys), *steps, *shape)
