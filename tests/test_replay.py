@@ -17,12 +17,13 @@ from neuralsde.models import sequence
 from neuralsde.models.build import build
 from neuralsde.nets import fused
 from neuralsde.nets.backbone import Form
-from neuralsde.nets.config import MLPConfig
+from neuralsde.nets.config import EncodedConfig, MLPConfig
+from neuralsde.nets.encoded import EncodedMLP, Prepared
 from neuralsde.nets.mlp import MLP
 from neuralsde.sde.laws import law
 from neuralsde.sde.stepping import euler_step
 from neuralsde.solvers.grid import grid_between
-from neuralsde.solvers.integrate import walk
+from neuralsde.solvers.integrate import Diverged, walk
 from neuralsde.solvers.noise import FRESH, Noise
 from neuralsde.solvers.replay import Recordings, Traced
 
@@ -216,6 +217,18 @@ def test_a_trace_does_not_outlive_a_change_of_its_model(change, monkeypatch):
     assert all(torch.equal(x, paths()) for x in after)
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
+def test_a_replayed_path_that_leaves_the_box_is_refused_as_one_that_is_walked(device, monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    model, starts = randomised(small().to(device)), np.zeros((3, 2))
+    for _ in range(4):
+        model.sample(starts, np.arange(5.0), rng=0)
+    assert model.recordings._kept
+    starts[1] = 1e6
+    with pytest.raises(Diverged, match="Path 1 left the data at time 1 "):
+        model.sample(starts, np.arange(5.0), rng=0)
+
+
 def test_casts_of_a_trace_stay_in_it(monkeypatch):
     monkeypatch.setattr(Traced, "after", 1)
     model = randomised(small()).requires_grad_(False)
@@ -254,7 +267,7 @@ def test_a_call_in_which_python_looks_at_numbers_is_not_traced():
     numbers, recordings = iter(range(100)), Recordings()
     for make in (turned, fixed):
         given = [torch.full((2,), float(k - 20)) for k in range(40)]
-        done = [recordings.replay(make, make, (x,)) for x in given]
+        done = [recordings.replay(make, make, (x,), torch.device("cpu")) for x in given]
         trace = recordings._kept[make]
         assert done[-1] is None and trace.reason
         assert all(each is None or torch.equal(each.result, 2 * x) for each, x in zip(done, given) if make is turned)
@@ -269,7 +282,7 @@ def test_a_trace_counts_the_passes_of_one_call():
         return call
 
     recordings = Recordings()
-    done = [recordings.replay("key", make, (torch.tensor([float(k)]),)) for k in range(30)]
+    done = [recordings.replay("key", make, (torch.tensor([float(k)]),), torch.device("cpu")) for k in range(30)]
     assert done[0] is None and all(
         each.passes == {"net": 3} and each.result == k + 1 for k, each in enumerate(done) if each
     )
@@ -342,6 +355,30 @@ def test_the_kernel_gives_what_the_nets_give_and_a_row_the_same_bits_in_any_batc
     for one, other, row in zip(found, wanted, alone, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
         assert torch.equal(one[41:42], row)
+
+
+@gpu
+@pytest.mark.parametrize("rows", [1, 8])
+def test_layers_of_wider_nets_give_what_the_nets_give_and_a_row_the_same_bits_beside_few(rows):
+    form = Form(shape=(3,), condition_size=21, num_fields=4, late=1)
+    wide, parts = (
+        MLPConfig(width=300, depth=2),
+        EncodedConfig(width=48, depth=1, memory=30, step_width=200, step_depth=2),
+    )
+    nets = [net.cuda().eval() for net in (MLP(wide, form), EncodedMLP(parts, form))]
+    torch.manual_seed(0)
+    for net in nets:
+        torch.nn.init.normal_(net.outward.weight, std=0.3)
+    state, condition = torch.randn(rows, 1, 3, device="cuda"), torch.randn(rows, 21, device="cuda")
+    with torch.no_grad():
+        prepared = nets[1].prepared(condition[:, :20])
+        assert isinstance(prepared, Prepared)
+        for net in (*nets, prepared):
+            assert fused.fits([net], state) and not fused.fits([net], state.repeat(9, 1, 1))
+            (found,), wanted = fused.read_all([net], state, condition), net(state, condition)
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        (alone,) = fused.read_all([nets[0]], state[-1:], condition[-1:])
+        assert torch.equal(alone, fused.read_all([nets[0]], state, condition)[0][-1:])
 
 
 @gpu

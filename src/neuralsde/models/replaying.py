@@ -40,7 +40,7 @@ def replayer(
     if device.type == "cuda":  # a graph knows where weights are, a trace is given them
         stream = torch.cuda.current_stream(device).cuda_stream
         key: Hashable = (what, modes, stream, made_of, tuple(weight.data_ptr() for weight in weights))
-        return lambda *given: recordings.replay(key, partial(make, owner), given)
+        return lambda *given: recordings.replay(key, partial(make, owner), given, device)
 
     def traced(passes: Counter[str]) -> Callable[..., Tensor]:
         def call(*own: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def replayer(
         return call
 
     key = (what, modes, made_of, tuple(map(id, modules)), tuple(map(id, weights)))
-    return lambda *given: recordings.replay(key, traced, (*given, *weights))
+    return lambda *given: recordings.replay(key, traced, (*given, *weights), device)
 
 
 def _every_module(owner: nn.Module) -> list[nn.Module]:

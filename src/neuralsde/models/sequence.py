@@ -15,7 +15,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
 from neuralsde.nets.backbone import Backbone
 from neuralsde.solvers.grid import MAX_KNOWN, Grid, Times, grid_between, output_times
-from neuralsde.solvers.integrate import ENOUGH, STRETCH, Check, Step, at_outputs, check_inside, walk
+from neuralsde.solvers.integrate import ENOUGH, STRETCH, Check, Step, at_outputs, check_inside, inside, walk
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.replay import Recorded, Recordings, Replayed
 
@@ -326,46 +326,63 @@ class SequenceModel(nn.Module, ABC):
                 f"`sample` gives at most {MAX_NUMBERS:,} numbers at once. Got {size:,}: {batch} state(s), {num_paths=}, "
                 f"{num_times} times, states of shape {self.scale.shape}. Sample in parts."
             )
-        keys = rng if isinstance(rng, Noise) else Noise.draw(rng, batch * num_paths, x.device)
+        keys = rng if isinstance(rng, Noise) else Noise.draw(rng, batch * num_paths)
         if len(keys) != batch * num_paths:
             raise ValueError(f"`rng` must hold one key per path, {batch * num_paths}. Got {len(keys)}.")
-
-        u = self.scale.states(x)
-        grid = grid_between(t.since, self.max_step(sampler), x.device)
+        device = self.scale.mean.device
+        grid = grid_between(t.since, self.max_step(sampler), device)
         if len(grid.time) > 1 and num_paths * grid.time.numel() > MAX_NUMBERS:
             raise ValueError(
                 f"`num_paths` must be less for {len(t.since)} rows of times. Got {num_paths}. Sample in parts."
             )
-        start = t.start.to(x.device).expand(batch, 1)
-        if num_paths > 1:
-            u, start = u.repeat_interleave(num_paths, 0), start.repeat_interleave(num_paths, 0)
-            if len(grid.time) > 1:
-                grid = Grid(*(v.repeat_interleave(num_paths, 0) for v in (grid.time, grid.interval, grid.output)))
-            if ctx is not None:
-                ctx = ctx.repeat_interleave(num_paths, 0)
-        held = ctx[:, 0] if ctx is not None and ctx.ndim == 3 else ctx
-        if starts is None:
-            u = model.begin(u, self._condition(held, start[:, 0]), keys, sampler)
-        else:
-            u = starts.draw(keys, num_paths, self.scale.shape).to(u)
         box = None if sampler.box is None else self.scale.box(sampler.box)
         if chunk is None:
             chunk = max(1, MAX_CHUNK_ELEMENTS // (math.prod(self.scale.shape) * grid.time.shape[1]))
+        given = (x, t.start.expand(batch, 1)[:, 0], *(() if ctx is None else (ctx,)))
+        if starts is None and len(keys) <= chunk:
+            done = model._replay(given, keys, grid, sampler, box, num_paths)
+            if done is not None:
+                return Draw(done.result.reshape(batch, num_paths, num_times, *self.scale.shape), dict(done.passes))
 
+        keys, given = keys.to(device), tuple(v.to(device) for v in given)
+        if len(grid.time) > 1 and num_paths > 1:
+            grid = Grid(*(v.repeat_interleave(num_paths, 0) for v in (grid.time, grid.interval, grid.output)))
+        begun = model._begin(given, keys, sampler, num_paths)
+        if starts is not None:
+            begun = (starts.draw(keys, num_paths, self.scale.shape).to(begun[0]), *begun[1:])
         out, nfe = [], Counter[str]()
-        for first in range(0, len(u), chunk):
+        for first in range(0, len(keys), chunk):
             rows = slice(first, first + chunk)
             own = grid if len(grid.time) == 1 else Grid(grid.time[rows], grid.interval[rows], grid.output[rows])
             nfe = Counter[str]()
-            given = (u[rows], start[rows, 0], *(() if ctx is None else (ctx[rows],)))
-            with torch.autocast("cuda", torch.bfloat16, enabled=x.is_cuda and self.precision == "bf16"):
+            with self._lower():
                 check = partial(check_inside, box=box, first_path=first)
-                out.append(model._roll_out(given, keys[rows], own, sampler, nfe, check))
-        paths = self.scale.raw(model.observe(torch.cat(out), keys, sampler))
-        paths = paths.reshape(batch, num_paths, num_times, *self.scale.shape)
-        if starts is None:
-            paths[:, :, 0] = x[:, -1:]  # exactly, whatever the rounding of the scale
-        return Draw(paths, dict(nfe))
+                out.append(model._roll_out(tuple(v[rows] for v in begun), keys[rows], own, sampler, nfe, check))
+        paths = self._finished(torch.cat(out), given[0] if starts is None else None, keys, sampler)
+        return Draw(paths.reshape(batch, num_paths, num_times, *self.scale.shape), dict(nfe))
+
+    def _lower(self) -> torch.autocast:
+        """The precision in which nets draw."""
+        on_gpu = self.scale.mean.is_cuda
+        return torch.autocast("cuda", torch.bfloat16, enabled=on_gpu and self.precision == "bf16")
+
+    def _begin(self, given: tuple[Tensor, ...], keys: Noise, sampler: Any, num_paths: int) -> tuple[Tensor, ...]:
+        """Starts, times and contexts of all paths, from the raw ones of each history."""
+        x, start, *context = given
+        begun = (self.scale.states(x), start, *context)
+        if num_paths > 1:
+            begun = tuple(v.repeat_interleave(num_paths, 0) for v in begun)
+        u, start, *context = begun
+        held = context[0] if context else None
+        held = held[:, 0] if held is not None and held.ndim == 3 else held
+        return (self.begin(u, self._condition(held, start), keys, sampler), *begun[1:])
+
+    def _finished(self, states: Tensor, x: Tensor | None, keys: Noise, sampler: Any) -> Tensor:
+        """Raw paths (P, T, *S); they begin exactly at the newest of raw states, whatever the rounding of the scale."""
+        paths = self.scale.raw(self.observe(states, keys, sampler))
+        if x is not None:
+            paths.unflatten(0, (len(x), -1))[:, :, 0] = x[:, -1:]
+        return paths
 
     def _last_states(self, data: Trajectories, sampler: Any) -> tuple[Tensor, Starts | None]:
         """The histories (P, H, *S) at the ends of paths, and what is known of them."""
@@ -388,34 +405,58 @@ class SequenceModel(nn.Module, ABC):
         """The states (P, T, *S) at the output times; by recordings where all steps have the same kernels."""
         num, context = len(grid.waits), given[2] if len(given) > 2 else None
         on_gpu = given[0].is_cuda
-        alike = not any(grid.waits) and self.repeats(sampler, context)
-        known = len(grid.output) == 1 and grid.output.shape[1] <= MAX_KNOWN  # the grid is then the one of last time
-        most_passes, most_numbers = (FEW_PASSES, MAX_CHUNK_ELEMENTS) if on_gpu else (BRIEF, FEW_NUMBERS)
-        brief = num <= SHORT and num * self.passes_in_step(sampler) <= most_passes
-        small = brief and given[0].numel() * num <= most_numbers
-        if alike and known and small and type(noise) is Noise:
-            done = self._replay(given, noise, grid, sampler)
-            if done is not None:
-                check(done.result[:, 1:], grid.time.expand(len(done.result), -1)[:, 1:])
-                passes.update(done.passes)
-                return at_outputs(done.result, grid)
         record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None
         few = given[0].numel() * STRETCH <= FEW_NUMBERS and STRETCH * self.passes_in_step(sampler) <= BRIEF
-        if alike and num >= ENOUGH and (on_gpu or few):
+        if num >= ENOUGH and (on_gpu or few) and self._all_alike(grid, sampler, context):
             record_as = partial(Recorded, passes=passes) if on_gpu else None
             alone = self.config.history == 1 and context is None and self.config.time_input is False
             if alone and type(noise) is Noise:
                 record_as = partial(self._replay_stretch, given, noise, grid, sampler, passes)
         return at_outputs(self._walk(given, noise, grid, sampler, passes, check=check, record_as=record_as), grid)
 
-    def _replay(self, given: tuple[Tensor, ...], noise: Noise, grid: Grid, sampler: Sampling) -> Replayed | None:
-        """All states of a roll-out, if it has come before; None where it is to be walked."""
+    def _all_alike(self, grid: Grid, sampler: Sampling, context: Tensor | None) -> bool:
+        """Whether all steps on a grid have the same kernels."""
+        return not any(grid.waits) and self.repeats(sampler, context)
+
+    def _replay(
+        self,
+        given: tuple[Tensor, ...],
+        keys: Noise,
+        grid: Grid,
+        sampler: Sampling,
+        box: tuple[Tensor, Tensor] | None,
+        num_paths: int,
+    ) -> Replayed | None:
+        """Raw paths (P, T, *S) from raw states, if a brief call like this has come before; None where it is to be walked.
+
+        So it is where a path has left the box: the walk says which.
+        """
+        num, on_gpu = len(grid.waits), self.scale.mean.is_cuda
+        most_passes, most_numbers = (FEW_PASSES, MAX_CHUNK_ELEMENTS) if on_gpu else (BRIEF, FEW_NUMBERS)
+        brief = num <= SHORT and num * self.passes_in_step(sampler) <= most_passes
+        known = len(grid.output) == 1 and grid.output.shape[1] <= MAX_KNOWN  # the grid is then the one of last time
+        small = given[0].numel() * num_paths * num <= most_numbers
+        context = given[2] if len(given) > 2 else None
+        if not (brief and known and small and type(keys) is Noise and self._all_alike(grid, sampler, context)):
+            return None
 
         def whole(model: SequenceModel, counted: Counter[str]) -> Callable[..., Tensor]:
-            # The place of the grid in memory is a part of the key: it must not become another's
-            return lambda keys, *own: model._walk(own, Noise(keys), hold(grid), sampler, counted)
+            def call(numbers: Tensor, *own: Tensor) -> Tensor:
+                noise = Noise(numbers)
+                begun = model._begin(own, noise, sampler, num_paths)
+                with model._lower():
+                    # The place of the grid in memory is a part of the key: it must not become another's
+                    states = model._walk(begun, noise, hold(grid), sampler, counted)
+                good = inside(states[:, 1:], hold(box)).all()
+                paths = model._finished(at_outputs(states, grid), own[0], noise, sampler)
+                return torch.cat([paths.flatten(), good.to(paths.dtype)[None]])
 
-        return self._replayer(given, grid, sampler, whole)(noise.keys, *given)
+            return call
+
+        done = self._replayer(given, grid, (sampler, num_paths), whole)(keys.keys, *given)
+        if done is None or not bool(done.result[-1]):
+            return None
+        return Replayed(done.result[:-1], done.passes)
 
     def _replay_stretch(
         self,
@@ -448,12 +489,12 @@ class SequenceModel(nn.Module, ABC):
         self,
         given: tuple[Tensor, ...],
         grid: Grid | None,
-        sampler: Sampling,
+        settings: Hashable,
         make: Callable[[SequenceModel, Counter[str]], Callable[..., Tensor]],
     ) -> Callable[..., Replayed | None]:
         """A roll-out on a grid, or a stretch of any, that may have come before."""
-        what = (id(grid), sampler, tuple(v.shape for v in given), self.precision)
-        return replayer(self, self.recordings, what, make, given[0].device)
+        what = (id(grid), settings, tuple(v.shape for v in given), self.precision)
+        return replayer(self, self.recordings, what, make, self.scale.mean.device)
 
     def _walk(
         self,
@@ -504,7 +545,7 @@ class SequenceModel(nn.Module, ABC):
 
     def _check_inputs(self, history: Any, times: Any, context: Any) -> tuple[Tensor, Times, Tensor | None]:
         """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), times, and (B, [T,] C) or None."""
-        shape, slots, device = self.scale.shape, self.config.history, self.scale.mean.device
+        shape, slots = self.scale.shape, self.config.history
         x = as_tensor(history, "history", torch.float32)  # checked where it is: a device would have to be waited for
         if x.shape == shape and slots == 1:
             x = x[None, None]
@@ -545,7 +586,7 @@ class SequenceModel(nn.Module, ABC):
             )
             raise ValueError(f"`context` {wanted}. Got context={None if context is None else 'a value'}.")
         if context is None:
-            return x.to(device), checked, None
+            return x, checked, None
         ctx = as_tensor(context, "context", torch.float32)
         if not finite(ctx):
             raise ValueError("`context` must be finite. Fill or drop missing values first.")
@@ -553,7 +594,7 @@ class SequenceModel(nn.Module, ABC):
             raise ValueError(
                 f"`context` must have shape {(len(x), size)} or {(len(x), t.shape[1], size)}. Got {tuple(ctx.shape)}."
             )
-        return x.to(device), checked, ctx.to(device)
+        return x, checked, ctx
 
     @door
     @torch.no_grad()

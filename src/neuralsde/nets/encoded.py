@@ -43,19 +43,19 @@ class EncodedMLP(MLP):
         """The net from a context of `size` to its memory."""
         return perceptron(config, size)
 
-    def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
+    def inputs(self, state: Float[Tensor, "B H *S"], condition: Condition) -> Float[Tensor, "B I"]:
         assert condition is not None
         size = self.context_size
-        return self.move(state, self.encoder(condition[:, :size]), condition[:, size:])
+        return self.joined(state, self.encoder(condition[:, :size]), condition)
 
-    def move(
-        self, state: Float[Tensor, "B H *S"], memory: Float[Tensor, "B M"], late: Float[Tensor, "B L"]
-    ) -> Float[Tensor, "B *F"]:
-        """The fields, for an encoded context."""
-        return self.read(torch.cat([state.flatten(1), memory, late], dim=1))
+    def joined(
+        self, state: Float[Tensor, "B H *S"], memory: Float[Tensor, "B M"], condition: Float[Tensor, "B C"]
+    ) -> Float[Tensor, "B I"]:
+        """State, encoded context, and what comes after the context in the condition."""
+        return torch.cat([state.flatten(1), memory, condition[:, self.context_size :]], dim=1)
 
     def prepared(self, context: Float[Tensor, "B C"]) -> nn.Module:
-        own = is_plain(self) and type(self).forward is EncodedMLP.forward and self._compiled_call_impl is None
+        own = is_plain(self) and type(self).inputs is EncodedMLP.inputs and self._compiled_call_impl is None
         return Prepared(self, context) if own and context.shape[1] == self.context_size else self
 
 
@@ -67,7 +67,10 @@ class Prepared(nn.Module):
         self.net, self.memory = net, net.encoder(context)
 
     def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
-        assert condition is not None
-        if len(condition) != len(self.memory):  # more states than one of each path
-            return self.net(state, condition)
-        return self.net.move(state, self.memory, condition[:, self.net.context_size :])
+        return self.net.read(self.inputs(state, condition))
+
+    def inputs(self, state: Float[Tensor, "B H *S"], condition: Condition) -> Float[Tensor, "B I"]:
+        """What the smaller part sees."""
+        if condition is None or len(condition) != len(self.memory):  # more states than one of each path
+            return self.net.inputs(state, condition)
+        return self.net.joined(state, self.memory, condition)

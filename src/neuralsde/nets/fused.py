@@ -1,8 +1,12 @@
-"""Perceptrons on a GPU as one kernel: all layers, and several nets side by side.
+"""Perceptrons on a GPU with few kernels, where nothing has to be differentiated; else nets are called as they are.
 
-A small net is a chain of small products, and a GPU spends its time between them. Here a tile of rows stays in registers from
-the first layer to the last. Products are those of float32, put together from three of TF32. All tiles are computed alike, so
-a row has the same bits in any batch. It is used where nothing has to be differentiated; else the nets are called as they are.
+A small net is a chain of small products, and a GPU spends its time between them.
+
+- Narrow nets: one kernel for all layers, and for several nets side by side. A tile of rows stays in registers from the first
+  layer to the last. Products are those of float32, put together from three of TF32. All tiles are computed alike, so a row
+  has the same bits in any batch.
+- Wider nets, for few rows (a plan of one robot): one kernel for a layer with its norm, activation and residual, spread over
+  the whole chip. Products are those of float32.
 """
 
 from __future__ import annotations
@@ -17,13 +21,17 @@ from torch import Tensor, nn
 
 from neuralsde.core.memo import hold
 from neuralsde.nets.backbone import Condition, is_plain
-from neuralsde.nets.mlp import MLP
+from neuralsde.nets.encoded import Prepared
+from neuralsde.nets.mlp import MLP, Block
 
 WIDTHS = (16, 32, 64, 128)  # whose weights fit beside each other in the memory of a multiprocessor
 MOST = 128  # inputs, and outputs
 TILE = 32  # rows of a tile
 WARPS, OF_SEVERAL = 8, 4  # of a program: those of one net have a multiprocessor to themselves
 STAGES = 1
+FEW = 8  # rows up to which a layer of a wider net is one kernel: each row reads all weights
+WIDEST = 1024  # inputs of such a layer
+OUTS = 4  # outputs of one of its programs
 
 
 @lru_cache(maxsize=1)
@@ -36,33 +44,87 @@ def _kernel() -> Any:
 
 
 def read_all(nets: Sequence[nn.Module], state: Tensor, condition: Condition) -> list[Tensor]:
-    """What each net gives at a state; in one kernel where they are perceptrons alike, on a GPU, and nothing is trained."""
+    """What each net gives at a state."""
     if not fits(nets, state):
         return [net(state, condition) for net in nets]
-    x = state.flatten(1)
-    return perceptrons(nets, x if condition is None else torch.cat([x, condition], dim=1))
+    given = [net.inputs(state, condition) for net in nets]  # type: ignore[operator]
+    if _alike(nets):
+        return perceptrons(nets, given[0])
+    return [by_layers(_perceptron(net), x) for net, x in zip(nets, given)]
 
 
 def fits(nets: Sequence[nn.Module], state: Tensor) -> bool:
-    """Whether the kernel gives what the nets would."""
+    """Whether kernels of this module give what the nets would."""
     if not state.is_cuda or state.dtype != torch.float32 or _kernel() is None:
         return False
     busy = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack()
-    return not busy and _alike(nets)
+    few = len(state) <= FEW and all(_perceptron(net) is not None for net in nets)
+    return not busy and (few or _alike(nets))
 
 
 def _alike(nets: Sequence[nn.Module]) -> bool:
+    """Whether they are narrow nets that one kernel takes side by side."""
     forms = set()
     for net in nets:
-        if type(net) is not MLP or not is_plain(net):
+        if type(net) is not MLP or _perceptron(net) is None:
             return False
         width, num_in = net.inward.weight.shape
         if width not in WIDTHS or max(num_in, len(net.outward.weight)) > MOST:
             return False
-        if not all(p.is_cuda and p.dtype == torch.float32 and p.is_contiguous() for p in net.parameters()):
-            return False
         forms.add((num_in, width, len(net.blocks), net.norm.eps))
     return len(forms) == 1
+
+
+def _perceptron(net: nn.Module) -> Any:
+    """The perceptron that reads what `net.inputs` gives, and does nothing else; None where there is none that kernels take."""
+    own = net.net if isinstance(net, Prepared) else net
+    if not isinstance(own, MLP) or type(own).forward is not MLP.forward or type(own).read is not MLP.read:
+        return None
+    layers = [own.inward, *own.blocks.modules(), own.norm, own.outward]
+    good = all(map(is_plain, (own, *layers))) and all(type(block) is Block for block in own.blocks)
+    weights = [weight for layer in layers for weight in layer._parameters.values() if weight is not None]
+    fit = all(w.is_cuda and w.dtype == torch.float32 and w.is_contiguous() and w.shape[-1] <= WIDEST for w in weights)
+    return own if good and fit else None
+
+
+def by_layers(net: MLP, x: Tensor) -> Tensor:
+    """The fields for a few inputs (B, I) end to end."""
+    y = layer(x, net.inward)
+    for block in net.blocks:
+        h = layer(y, block.wide, norm=block.norm, active=True)  # type: ignore[arg-type]
+        y = layer(h, block.back, residual=y)  # type: ignore[arg-type]
+    return layer(y, net.outward, norm=net.norm).reshape(len(x), *net.fields)
+
+
+def layer(
+    x: Tensor,
+    linear: nn.Linear,
+    *,
+    norm: nn.LayerNorm | None = None,
+    active: bool = False,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """A layer for rows (B, I): of normalised inputs, with its activation, and with what is added to it."""
+    x, (num_out, num_in) = x.contiguous(), linear.weight.shape
+    out = x.new_empty(len(x), num_out)
+    _kernel().layer[(-(-num_out // OUTS), len(x))](
+        x,
+        x if norm is None else norm.weight,
+        x if norm is None else norm.bias,
+        linear.weight,
+        linear.bias,
+        x if residual is None else residual,
+        out,
+        num_in,
+        num_out,
+        0.0 if norm is None else norm.eps,
+        NORM=norm is not None,
+        ACTIVE=active,
+        ADD=residual is not None,
+        INS=_padded(num_in),
+        OUTS=OUTS,
+    )
+    return out
 
 
 def perceptrons(nets: Sequence[Any], x: Tensor) -> list[Tensor]:

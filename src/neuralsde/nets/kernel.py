@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The kernel of `fused`, in Triton. A row of `table` holds, for one net, where its outputs begin, how many they are, and the
+"""The kernels of `fused`, in Triton. A row of `table` holds, for one net, where its outputs begin, how many they are, and the
 addresses of its weights in the order of its layers."""
 
 import triton
@@ -64,3 +64,38 @@ def perceptrons(
     y = linear(table, 6 + 6 * DEPTH, y, inner, outs, W, num_out, PRECISION)
     mask = (row[:, None] < rows) & (outs[None, :] < num_out)
     tl.store(out + begin * rows + row[:, None] * num_out + outs[None, :], y, mask=mask)
+
+
+@triton.jit
+def layer(
+    x,
+    norm_weight,
+    norm_bias,
+    weight,
+    bias,
+    residual,
+    out,
+    num_in,
+    num_out,
+    eps,
+    NORM: tl.constexpr,
+    ACTIVE: tl.constexpr,
+    ADD: tl.constexpr,
+    INS: tl.constexpr,
+    OUTS: tl.constexpr,
+) -> None:
+    """Some outputs of one row: program (outputs, row). Its inputs are normalised first, a residual is added last."""
+    outs, ins = tl.program_id(0) * OUTS + tl.arange(0, OUTS), tl.arange(0, INS)
+    row, whole, some = tl.program_id(1), ins < num_in, outs < num_out
+    w = tl.load(weight + outs[:, None] * num_in + ins[None, :], mask=some[:, None] & whole[None, :], other=0.0)
+    h = tl.load(x + row * num_in + ins, mask=whole, other=0.0)
+    if NORM:
+        h = tl.where(whole, h - tl.sum(h, 0) / num_in, 0.0)
+        h = h * tl.rsqrt(tl.sum(h * h, 0) / num_in + eps)
+        h = h * tl.load(norm_weight + ins, mask=whole, other=0.0) + tl.load(norm_bias + ins, mask=whole, other=0.0)
+    y = tl.sum(w * h[None, :], 1) + tl.load(bias + outs, mask=some)
+    if ACTIVE:
+        y = y * tl.sigmoid(y)
+    if ADD:
+        y += tl.load(residual + row * num_out + outs, mask=some)
+    tl.store(out + row * num_out + outs, y, mask=some)

@@ -49,8 +49,12 @@ class MLP(Backbone):
         self.outward = zero_linear(config.width, math.prod(self.fields))
 
     def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
+        return self.read(self.inputs(state, condition))
+
+    def inputs(self, state: Float[Tensor, "B H *S"], condition: Condition) -> Float[Tensor, "B I"]:
+        """What the first layer sees, end to end."""
         x = state.flatten(1)
-        return self.read(x if condition is None else torch.cat([x, condition], dim=1))
+        return x if condition is None else torch.cat([x, condition], dim=1)
 
     def read(self, x: Float[Tensor, "B I"]) -> Float[Tensor, "B *F"]:
         """The fields for all inputs end to end."""

@@ -278,7 +278,7 @@ class SDEPolicy:
         """The next (B, n, A) actions: those of `chunk` data steps, at the rate of control."""
         if not self.seen:
             raise ValueError("`draw_plan` needs what is seen. Got no observation since `reset`. Call `select_action`.")
-        keys = self.keys.child(self.num_plans).to(self.model.scale.mean.device)
+        keys = self.keys.child(self.num_plans)
         self.num_plans += 1
         context = self.seen[-1] if self.config.form == "state" else self._context()
         plan, self.nfe = self.plan_from(self._start(), context, keys)
@@ -303,7 +303,7 @@ class SDEPolicy:
         """
         times, dt = self.plan_times, self.dt
         if self.levels:
-            keys = Still(keys, [k - self.num_actions for k in self.levels])
+            keys = Still(keys.to(self.model.scale.mean.device), [k - self.num_actions for k in self.levels])
         context = None if self.config.form == "state" else seen
         if self.config.form != "chunk":
             begin = start if context is not None else np.concatenate([seen, start], 1)

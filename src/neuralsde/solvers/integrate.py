@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from neuralsde.core.records import RunError
@@ -143,6 +143,11 @@ def at_outputs(path: Float[Tensor, "P K *S"], grid: Grid) -> Float[Tensor, "P T 
     return path[torch.arange(len(path), device=path.device)[:, None], grid.output]
 
 
+def inside(states: Float[Tensor, "P M *S"], box: tuple[Tensor, Tensor] | None) -> Bool[Tensor, "P M *S"]:
+    """Which states are between lowest and highest values; without those, which are finite."""
+    return torch.isfinite(states) if box is None else (states >= box[0]) & (states <= box[1])  # NaN is in no box
+
+
 def check_inside(
     states: Float[Tensor, "P M *S"],
     time: Float[Tensor, "P N"],
@@ -151,13 +156,13 @@ def check_inside(
     first_path: int = 0,
 ) -> None:
     """Refuse states outside lowest and highest values; None only refuses what is not finite. Messages count from `first_path`."""
-    inside = torch.isfinite(states) if box is None else (states >= box[0]) & (states <= box[1])  # NaN is in no box
-    if bool(inside.all()):
+    good = inside(states, box)
+    if bool(good.all()):
         return
-    path, step, *index = (int(i) for i in (~inside).nonzero()[0])
+    path, step, *index = (int(i) for i in (~good).nonzero()[0])
     when, value = float(time[path, step]), float(states[(path, step, *index)])
     found = f"Path {first_path + path} left the data at time {when:.4g} (in training steps): component {index} is {value:.4g}"
-    among = f"{int((~inside).flatten(1).any(1).sum())} of {len(states)} paths did"
+    among = f"{int((~good).flatten(1).any(1).sum())} of {len(states)} paths did"
     if not math.isfinite(value) or when <= 1:  # no step is short enough for fields that are wrong
         remedy = "The model does not know the dynamics: look at its losses and its data, and train longer or with a lower `lr`"
     else:

@@ -51,14 +51,18 @@ def _no_collection() -> Iterator[None]:
 class Recorded:
     """On a GPU: `call(*given)`, recorded when it is first called; its result is overwritten by the next call.
 
-    What libraries set up when they are first used cannot be recorded: something like `call` has to run before. A call that
-    cannot be recorded says why in `reason`, and runs as it is. What `call` adds to `passes` is added by every replay.
+    Tensors may be given where they are, and are copied to the device of the call (None: theirs). What libraries set up when
+    they are first used cannot be recorded: something like `call` has to run before. A call that cannot be recorded says why in
+    `reason`, and runs as it is. What `call` adds to `passes` is added by every replay.
     """
 
     after: ClassVar[int] = 1  # calls alike
     shared: ClassVar[bool] = False
 
-    def __init__(self, call: Callable[..., Tensor], passes: Counter[str] | None = None) -> None:
+    def __init__(
+        self, call: Callable[..., Tensor], passes: Counter[str] | None = None, device: torch.device | None = None
+    ) -> None:
+        self.device = device
         self.call: Callable[..., Tensor] | None = call  # not needed once it is recorded, and it may hold a whole model
         self.reason = ""
         self.passes, self.each = Counter[str]() if passes is None else passes, Counter[str]()
@@ -71,16 +75,16 @@ class Recorded:
         if self.call is not None and not self.reason:
             self._record(self.call, given)
         if self.call is not None:
-            return self.call(*given)
+            return self.call(*(value.to(self.device) for value in given))
         assert self.graph is not None and self.result is not None
         for place, value in zip(self.places, given):
-            place.copy_(value)
+            place.copy_(value, non_blocking=True)  # what is not pinned is staged before this returns
         self.graph.replay()
         self.passes.update(self.each)
         return self.result
 
     def _record(self, call: Callable[..., Tensor], given: tuple[Tensor, ...]) -> None:
-        self.places, before = tuple(value.clone() for value in given), Counter(self.passes)
+        self.places, before = tuple(value.to(self.device, copy=True) for value in given), Counter(self.passes)
         graph = torch.cuda.CUDAGraph()
         try:
             with holding() as self.held, _no_collection(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -138,7 +142,7 @@ class Traced:
 
     after: ClassVar[int] = 16  # a trace takes as long as some fifty calls
 
-    def __init__(self, call: Callable[..., Tensor], passes: Counter[str]) -> None:
+    def __init__(self, call: Callable[..., Tensor], passes: Counter[str], device: torch.device) -> None:
         self.call: Callable[..., Tensor] | None = call
         self.passes, self.each = passes, Counter[str]()
         self.reason = ""
@@ -208,15 +212,19 @@ class Recordings:
         return (Recordings, ())
 
     def replay(
-        self, key: Hashable, make: Callable[[Counter[str]], Callable[..., Tensor]], given: tuple[Tensor, ...]
+        self,
+        key: Hashable,
+        make: Callable[[Counter[str]], Callable[..., Tensor]],
+        given: tuple[Tensor, ...],
+        device: torch.device,
     ) -> Replayed | None:
-        """What `make(passes)(*given)` gives; None where it is to be called as it is."""
-        kind = Recorded if given[0].is_cuda else Traced
+        """What `make(passes)(*given)` gives on the device; None where it is to be called as it is."""
+        kind = Recorded if device.type == "cuda" else Traced
         with self._lock:
             recorded = self._kept.pop(key, 0)
             if isinstance(recorded, int):
                 passes = Counter[str]()
-                recorded = recorded + 1 if recorded < kind.after else kind(make(passes), passes)
+                recorded = recorded + 1 if recorded < kind.after else kind(make(passes), passes, device)
             self._kept[key] = recorded
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
