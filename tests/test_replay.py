@@ -338,8 +338,28 @@ def test_a_recording_follows_the_weights_and_the_units():
 
 
 @gpu
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"shared": True},
+        {"net": MLPConfig(width=8, dropout=0.2)},
+        {"covariance": nsde.Full()},
+        {"law": nsde.Moments()},
+    ],
+    ids=str,
+)
+def test_a_recorded_training_has_the_bits_of_single_steps(settings):
+    learned = []
+    for graph in (True, False):
+        model = nsde.fit(small(**settings), walks(), steps=40, graph=graph, progress=False)
+        learned.append(torch.cat([weight.detach().flatten() for weight in model.parameters()]))
+    assert torch.equal(*learned) and learned[0].is_cuda
+
+
+@gpu
 @pytest.mark.parametrize("width", [16, 64, 128])
-def test_the_kernel_gives_what_the_nets_give_and_a_row_the_same_bits_in_any_batch(width):
+def test_the_kernel_gives_what_the_nets_give_and_a_row_the_same_bits_among_any_others(width):
     nets = [
         MLP(MLPConfig(width=width, depth=2), Form(shape=(3,), history=2, condition_size=1, num_fields=k)).cuda().eval()
         for k in (1, 4)
@@ -351,10 +371,10 @@ def test_the_kernel_gives_what_the_nets_give_and_a_row_the_same_bits_in_any_batc
     with torch.no_grad():
         assert fused.fits(nets, state)
         found, wanted = fused.read_all(nets, state, condition), [net(state, condition) for net in nets]
-        alone = fused.read_all(nets, state[41:42], condition[41:42])
-    for one, other, row in zip(found, wanted, alone, strict=True):
+        part = fused.read_all(nets, state[41:60], condition[41:60])
+    for one, other, rows in zip(found, wanted, part, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-        assert torch.equal(one[41:42], row)
+        assert torch.equal(one[41:60], rows)
 
 
 @gpu

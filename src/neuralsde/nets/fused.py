@@ -1,24 +1,25 @@
 """Perceptrons on a GPU with few kernels, where nothing has to be differentiated; else nets are called as they are.
 
-A small net is a chain of small products, and a GPU spends its time between them.
+A small net is a chain of small products, and a GPU spends its time between them. Products are those of float32.
 
-- Narrow nets: one kernel for all layers, and for several nets side by side. A tile of rows stays in registers from the first
-  layer to the last. Products are those of float32, put together from three of TF32. All tiles are computed alike, so a row
-  has the same bits in any batch.
-- Wider nets, for few rows (a plan of one robot): one kernel for a layer with its norm, activation and residual, spread over
-  the whole chip. Products are those of float32.
+- Few rows (a path, a plan of one robot): one kernel for a layer with its norm, activation and residual, spread over the whole
+  chip.
+- Many rows of narrow nets: one kernel for all layers, and for several nets side by side. A tile of rows stays in registers from
+  the first layer to the last; products are put together from three of TF32. All tiles are computed alike, so a row has the same
+  bits among any number of others.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from neuralsde.core.branches import side_by_side
 from neuralsde.core.memo import hold
 from neuralsde.nets.backbone import Condition, is_plain
 from neuralsde.nets.encoded import Prepared
@@ -29,7 +30,7 @@ MOST = 128  # inputs, and outputs
 TILE = 32  # rows of a tile
 WARPS, OF_SEVERAL = 8, 4  # of a program: those of one net have a multiprocessor to themselves
 STAGES = 1
-FEW = 8  # rows up to which a layer of a wider net is one kernel: each row reads all weights
+FEW = 8  # rows up to which a layer is one kernel: each row reads all weights
 WIDEST = 1024  # inputs of such a layer
 OUTS = 4  # outputs of one of its programs
 
@@ -45,12 +46,12 @@ def _kernel() -> Any:
 
 def read_all(nets: Sequence[nn.Module], state: Tensor, condition: Condition) -> list[Tensor]:
     """What each net gives at a state."""
+    given = (state,) if condition is None else (state, condition)
     if not fits(nets, state):
-        return [net(state, condition) for net in nets]
-    given = [net.inputs(state, condition) for net in nets]  # type: ignore[operator]
-    if _alike(nets):
-        return perceptrons(nets, given[0])
-    return [by_layers(_perceptron(net), x) for net, x in zip(nets, given)]
+        return side_by_side([partial(net, state, condition) for net in nets], *given)
+    if _few(nets, state):
+        return side_by_side([partial(_read, net, state, condition) for net in nets], *given)
+    return perceptrons(nets, nets[0].inputs(state, condition))  # type: ignore[operator]
 
 
 def fits(nets: Sequence[nn.Module], state: Tensor) -> bool:
@@ -58,8 +59,17 @@ def fits(nets: Sequence[nn.Module], state: Tensor) -> bool:
     if not state.is_cuda or state.dtype != torch.float32 or _kernel() is None:
         return False
     busy = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack()
-    few = len(state) <= FEW and all(_perceptron(net) is not None for net in nets)
-    return not busy and (few or _alike(nets))
+    return not busy and (_few(nets, state) or _alike(nets))
+
+
+def _few(nets: Sequence[nn.Module], state: Tensor) -> bool:
+    """Whether their layers are to be kernels."""
+    return len(state) <= FEW and all(_perceptron(net) is not None for net in nets)
+
+
+def _read(net: nn.Module, state: Tensor, condition: Condition) -> Tensor:
+    """`net(state, condition)`, by layers."""
+    return by_layers(_perceptron(net), net.inputs(state, condition))  # type: ignore[operator]
 
 
 def _alike(nets: Sequence[nn.Module]) -> bool:

@@ -287,8 +287,9 @@ class SDEPolicy:
     @property
     def plan_times(self) -> list[float]:
         """When the actions of a plan are done, since the action before it."""
-        num = max(1, round(self.config.chunk * self.dt / self.control_dt))
-        return [self.dt + self.control_dt * k for k in range(num)]  # in the data, one step after the previous action
+        dt = self.dt
+        num = max(1, round(self.config.chunk * dt / self.control_dt))
+        return [dt + self.control_dt * k for k in range(num)]  # in the data, one step after the previous action
 
     @property
     def plan_start(self) -> float:
