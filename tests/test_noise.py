@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy import stats
 
-from neuralsde.solvers.noise import FEW, Noise
+from neuralsde.solvers.noise import FEW, Noise, _shift
 
 ALPHA = 1e-5
 
@@ -28,6 +28,21 @@ def test_few_numbers_and_many_are_mixed_alike(rng):
     assert torch.equal(noise[:3].signs(2, (5,)), noise.signs(2, (5,))[:3])
     assert torch.equal(noise[:3].child(9).keys, noise.child(9).keys[:3])
     assert torch.equal(noise[:1].normal(5, (3,)), noise.normal(5, (3,))[:1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel needs a GPU")
+@pytest.mark.parametrize("step", [0, 7, 2**40, torch.tensor([0, 3, 2**40]), torch.tensor(5)], ids=str)
+def test_numbers_of_a_gpu_are_those_of_a_cpu(noise, step):
+    there, steps = noise.to("cuda"), step if isinstance(step, int) else step.cuda()
+    for stream in range(4):
+        for kind in ("normal", "uniform", "signs"):
+            found, wanted = (
+                getattr(there, kind)(steps, (3, 2), stream=stream),
+                getattr(noise, kind)(step, (3, 2), stream=stream),
+            )
+            assert found.shape == wanted.shape
+            torch.testing.assert_close(found.cpu(), wanted, rtol=1e-6 if kind == "normal" else 0, atol=0)
+    assert torch.equal(there.integers(1000).cpu(), noise.integers(1000))
 
 
 @pytest.mark.parametrize("kind", ["normal", "uniform"])
@@ -56,7 +71,7 @@ def test_uniform_numbers_are_uniform_in_the_open_interval(monkeypatch):
     noise = Noise.for_step(0, 0, torch.arange(500))
     assert stats.kstest(noise.uniform(0, (400,)).flatten().numpy(), "uniform").pvalue > ALPHA
     for bits in (0, -1):  # the smallest and the largest 64-bit pattern
-        monkeypatch.setattr(noise, "_bits", lambda *_, b=bits: torch.tensor([b]))
+        monkeypatch.setattr(noise, "_bits", lambda *given, b=bits: _shift(torch.tensor([b]), given[3]))
         assert 0 < float(noise.uniform(0)) < 1
         assert torch.isfinite(noise.normal(0)).all()
 

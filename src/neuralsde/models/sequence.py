@@ -40,7 +40,17 @@ from neuralsde.models.saving import read_model, write_model
 from neuralsde.models.scale import Scale, join_condition
 from neuralsde.nets.backbone import Backbone
 from neuralsde.solvers.grid import MAX_KNOWN, Grid, Times, grid_between, output_times
-from neuralsde.solvers.integrate import ENOUGH, STRETCH, Check, Step, at_outputs, check_inside, inside, walk
+from neuralsde.solvers.integrate import (
+    ENOUGH,
+    LONG_STRETCH,
+    STRETCH,
+    Check,
+    Step,
+    at_outputs,
+    check_inside,
+    inside,
+    walk,
+)
 from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.replay import Recorded, Recordings, Replayed
 
@@ -52,6 +62,7 @@ SHORT = 256  # steps of a roll-out up to which all of it is recorded, if it come
 FEW_PASSES = 2_048  # and network passes of all its steps
 BRIEF = 128  # the same on a CPU, where a trace of more would take seconds
 FEW_NUMBERS = 2**14  # in the paths of a roll-out, up to which Python takes most of its time there
+MOST_TIMES = 2**20  # of the steps of all paths that nets are told, up to which they are worked out beforehand
 STATISTICS_FROM = 200_000  # transitions from which units and bounds are computed
 
 Condition = Callable[[Tensor], "Tensor | None"]
@@ -406,13 +417,15 @@ class SequenceModel(nn.Module, ABC):
         num, context = len(grid.waits), given[2] if len(given) > 2 else None
         on_gpu = given[0].is_cuda
         record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None
+        stretch = LONG_STRETCH if on_gpu and len(self.scale.shape) == 1 else STRETCH
         few = given[0].numel() * STRETCH <= FEW_NUMBERS and STRETCH * self.passes_in_step(sampler) <= BRIEF
         if num >= ENOUGH and (on_gpu or few) and self._all_alike(grid, sampler, context):
             record_as = partial(Recorded, passes=passes) if on_gpu else None
             alone = self.config.history == 1 and context is None and self.config.time_input is False
             if alone and type(noise) is Noise:
                 record_as = partial(self._replay_stretch, given, noise, grid, sampler, passes)
-        return at_outputs(self._walk(given, noise, grid, sampler, passes, check=check, record_as=record_as), grid)
+        settings = {"check": check, "record_as": record_as, "stretch": stretch}
+        return at_outputs(self._walk(given, noise, grid, sampler, passes, **settings), grid)
 
     def _all_alike(self, grid: Grid, sampler: Sampling, context: Tensor | None) -> bool:
         """Whether all steps on a grid have the same kernels."""
@@ -524,6 +537,12 @@ class SequenceModel(nn.Module, ABC):
         # Where steps differ, a law may look at some of the paths, or at each more than once
         model = self.prepared(scaled) if scaled is not None and self.repeats(sampler, context) else self
 
+        how = self.config.time_input
+        known = None if how is False else self.scale.times((start[:, None] + grid.time).flatten(), how)
+        at_steps = (
+            None if known is None else known.unflatten(0, (len(start), -1))
+        )  # operations for all steps, not for each
+
         def advance(step: Step) -> Tensor:
             held = scaled
             if held is not None and held.ndim == 3:
@@ -531,8 +550,14 @@ class SequenceModel(nn.Module, ABC):
                 held = held[torch.arange(len(step.x), device=step.x.device), interval]
 
             def condition(t: Tensor) -> Tensor | None:
-                how = self.config.time_input
-                return held if how is False else join_condition(held, self.scale.times(start + t, how))
+                if at_steps is None:
+                    return held
+                if t is not step.time:
+                    return join_condition(held, self.scale.times(start + t, how))
+                whole = isinstance(step.index, int)
+                return join_condition(
+                    held, at_steps[:, step.index] if whole else at_steps.index_select(1, step.index)[:, 0]
+                )
 
             done = model.advance(step, condition, keys, sampler)
             passes.update(done.passes)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from neuralsde.nets.backbone import Condition, Form, is_plain
 from neuralsde.nets.config import EncodedConfig
+from neuralsde.nets.fused import through
 from neuralsde.nets.mlp import MLP, Block
 
 
@@ -64,7 +65,12 @@ class Prepared(nn.Module):
 
     def __init__(self, net: EncodedMLP, context: Float[Tensor, "B C"]) -> None:
         super().__init__()
-        self.net, self.memory = net, net.encoder(context)
+        self.net, self.memory = net, through(net.encoder, context)
+
+    @property
+    def reader(self) -> EncodedMLP:
+        """What makes fields of `inputs`."""
+        return self.net
 
     def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         return self.net.read(self.inputs(state, condition))

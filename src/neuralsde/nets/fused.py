@@ -12,7 +12,7 @@ A small net is a chain of small products, and a GPU spends its time between them
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from neuralsde.core.branches import side_by_side
 from neuralsde.core.memo import hold
 from neuralsde.nets.backbone import Condition, is_plain
-from neuralsde.nets.encoded import Prepared
 from neuralsde.nets.mlp import MLP, Block
 
 WIDTHS = (16, 32, 64, 128)  # whose weights fit beside each other in the memory of a multiprocessor
@@ -56,20 +55,27 @@ def read_all(nets: Sequence[nn.Module], state: Tensor, condition: Condition) -> 
 
 def fits(nets: Sequence[nn.Module], state: Tensor) -> bool:
     """Whether kernels of this module give what the nets would."""
-    if not state.is_cuda or state.dtype != torch.float32 or _kernel() is None:
+    return _serves(state) and (_few(nets, state) or _alike(nets))
+
+
+def through(layers: nn.Module, x: Tensor) -> Tensor:
+    """`layers(x)`; of few rows, by layers where these are of a perceptron."""
+    few = isinstance(layers, nn.Sequential) and is_plain(layers) and len(x) <= FEW and _serves(x) and _taken(layers)
+    return by_layers(layers, x) if few else layers(x)  # type: ignore[arg-type]
+
+
+def _serves(x: Tensor) -> bool:
+    """Whether kernels may take the place of torch's operations on this tensor."""
+    if not x.is_cuda or x.dtype != torch.float32 or _kernel() is None:
         return False
-    busy = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack()
-    return not busy and (_few(nets, state) or _alike(nets))
+    return not (
+        torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack()
+    )
 
 
 def _few(nets: Sequence[nn.Module], state: Tensor) -> bool:
     """Whether their layers are to be kernels."""
     return len(state) <= FEW and all(_perceptron(net) is not None for net in nets)
-
-
-def _read(net: nn.Module, state: Tensor, condition: Condition) -> Tensor:
-    """`net(state, condition)`, by layers."""
-    return by_layers(_perceptron(net), net.inputs(state, condition))  # type: ignore[operator]
 
 
 def _alike(nets: Sequence[nn.Module]) -> bool:
@@ -85,25 +91,52 @@ def _alike(nets: Sequence[nn.Module]) -> bool:
     return len(forms) == 1
 
 
-def _perceptron(net: nn.Module) -> Any:
+def _perceptron(net: nn.Module) -> MLP | None:
     """The perceptron that reads what `net.inputs` gives, and does nothing else; None where there is none that kernels take."""
-    own = net.net if isinstance(net, Prepared) else net
+    own = getattr(net, "reader", None)
     if not isinstance(own, MLP) or type(own).forward is not MLP.forward or type(own).read is not MLP.read:
         return None
-    layers = [own.inward, *own.blocks.modules(), own.norm, own.outward]
-    good = all(map(is_plain, (own, *layers))) and all(type(block) is Block for block in own.blocks)
-    weights = [weight for layer in layers for weight in layer._parameters.values() if weight is not None]
-    fit = all(w.is_cuda and w.dtype == torch.float32 and w.is_contiguous() and w.shape[-1] <= WIDEST for w in weights)
-    return own if good and fit else None
+    return own if is_plain(own) and is_plain(own.blocks) and _taken(_layers(own)) else None
 
 
-def by_layers(net: MLP, x: Tensor) -> Tensor:
-    """The fields for a few inputs (B, I) end to end."""
-    y = layer(x, net.inward)
-    for block in net.blocks:
-        h = layer(y, block.wide, norm=block.norm, active=True)  # type: ignore[arg-type]
-        y = layer(h, block.back, residual=y)  # type: ignore[arg-type]
-    return layer(y, net.outward, norm=net.norm).reshape(len(x), *net.fields)
+def _layers(net: MLP) -> list[nn.Module]:
+    return [net.inward, *net.blocks, net.norm, net.outward]
+
+
+def _taken(layers: Iterable[nn.Module]) -> bool:
+    """Whether `by_layers` takes them: linear layers, blocks and norms that are what they seem."""
+    for layer in layers:
+        if type(layer) not in (nn.Linear, Block, nn.LayerNorm):
+            return False
+        for part in layer.modules():
+            weights = [weight for weight in part._parameters.values() if weight is not None]
+            fit = (
+                w.is_cuda and w.dtype == torch.float32 and w.is_contiguous() and w.shape[-1] <= WIDEST for w in weights
+            )
+            if not (is_plain(part) and all(fit)):
+                return False
+    return True
+
+
+def _read(net: nn.Module, state: Tensor, condition: Condition) -> Tensor:
+    """`net(state, condition)`, by layers."""
+    x, own = net.inputs(state, condition), _perceptron(net)  # type: ignore[operator]
+    assert own is not None
+    return by_layers(_layers(own), x).reshape(len(x), *own.fields)
+
+
+def by_layers(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """A few inputs (B, I) through linear layers, blocks and norms; a norm is a part of the layer after it."""
+    norm: nn.LayerNorm | None = None
+    for part in layers:
+        if isinstance(part, nn.LayerNorm):
+            norm = part
+        elif isinstance(part, Block):
+            h = layer(x, part.wide, norm=part.norm, active=True)
+            x = layer(h, part.back, residual=x)
+        else:
+            x, norm = layer(x, part, norm=norm), None  # type: ignore[arg-type]
+    return x
 
 
 def layer(

@@ -51,6 +51,11 @@ class MLP(Backbone):
     def forward(self, state: Float[Tensor, "B H *S"], condition: Condition = None) -> Float[Tensor, "B *F"]:
         return self.read(self.inputs(state, condition))
 
+    @property
+    def reader(self) -> MLP:
+        """What makes fields of `inputs`."""
+        return self
+
     def inputs(self, state: Float[Tensor, "B H *S"], condition: Condition) -> Float[Tensor, "B I"]:
         """What the first layer sees, end to end."""
         x = state.flatten(1)

@@ -16,7 +16,10 @@ from neuralsde.solvers.noise import Noise
 
 CHECK_EVERY = 64
 WARM_UP = 2  # steps before a recording, in which libraries set up their memory
-STRETCH = 16  # steps that are recorded together
+STRETCH, LONG_STRETCH = (
+    16,
+    64,
+)  # steps that are recorded together; of small states on a GPU, whose host is slow beside it
 ENOUGH = 32  # steps of a roll-out from which on a recording pays
 
 Older = Callable[[Tensor], Tensor]
@@ -58,6 +61,7 @@ def walk(
     spacing: float = 1.0,
     check: Check | None = None,
     record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None,
+    stretch: int = STRETCH,
 ) -> Float[Tensor, "P K *S"]:
     """Walk the grid from the newest state of `history`; return the states at all of its times.
 
@@ -69,6 +73,7 @@ def walk(
         spacing: time between the slots of the state.
         check: sees the states every CHECK_EVERY steps (it waits for the device).
         record_as: where all steps are the same kernels: what makes a recording of a stretch of them.
+        stretch: how many these are.
     """
     num_paths, num_slots = history.shape[:2]
     shape = tuple(history.shape[2:])
@@ -106,8 +111,8 @@ def walk(
                 record.index_copy_(1, newest.add_(1)[None], x[:, None])
         return torch.stack(states, dim=1)
 
-    stretch = None if record_as is None else record_as(several)
-    numbers = torch.arange(num_steps if stretch else 0, device=time.device)
+    recorded = None if record_as is None else record_as(several)
+    numbers = torch.arange(num_steps if recorded else 0, device=time.device)
     x = history[:, -1]
     block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
     m = first = checked = 0
@@ -120,11 +125,11 @@ def walk(
         if num_slots > 1:
             newest.fill_(num_slots - 1 + m)
         k = m - first
-        if stretch and m >= WARM_UP and k + STRETCH <= z.shape[1]:
-            now, ahead = slice(m, m + STRETCH), slice(k, k + STRETCH)
-            states = stretch(x, time[:, now], dt[:, now], z[:, ahead], dw[:, ahead], numbers[now])
-            record[:, num_slots + m : num_slots + m + STRETCH] = states
-            x, m = states[:, -1], m + STRETCH
+        if recorded and m >= WARM_UP and k + stretch <= z.shape[1]:
+            now, ahead = slice(m, m + stretch), slice(k, k + stretch)
+            states = recorded(x, time[:, now], dt[:, now], z[:, ahead], dw[:, ahead], numbers[now])
+            record[:, num_slots + m : num_slots + m + stretch] = states
+            x, m = states[:, -1], m + stretch
         else:
             moved = advance(Step(x, time[:, m], dt[:, m], older, z[:, k], dw[:, k], m))
             x = torch.where(dt[:, m] == 0, x, moved) if grid.waits[m] else moved

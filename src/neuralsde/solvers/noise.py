@@ -8,9 +8,11 @@ drawn in, a run can be resumed or continued from a step number alone, and nothin
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
@@ -31,6 +33,8 @@ LOSS_PROBES, SHARED, COMPONENT, BRIDGE, FRESH = 2, 2, 2, 2, 2  # FRESH: of a riv
 BRIDGE_SHARED, MEASUREMENT, ROW = 3, 3, 3
 NUM_STREAMS = 4
 FEW = 4096  # numbers on the host up to which numpy is faster: its operations take a fraction of the time to start
+
+TILE = 256  # numbers of one program of the kernel
 
 Integers = TypeVar("Integers", Tensor, np.ndarray)
 """Signed 64-bit integers; products wrap."""
@@ -64,6 +68,15 @@ def _mix_number(z: int) -> int:
     z = (z ^ (z >> 30)) * _MIX_1 % 2**64
     z = (z ^ (z >> 27)) * _MIX_2 % 2**64
     return z ^ (z >> 31)
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> Any:
+    """The kernel, where Triton is installed (it comes with torch for GPUs)."""
+    try:
+        return importlib.import_module("neuralsde.solvers.kernel")
+    except ImportError:
+        return None
 
 
 class Noise:
@@ -115,11 +128,13 @@ class Noise:
     def __getitem__(self, rows: slice) -> Noise:
         return Noise(self.keys[rows])
 
-    def _bits(self, step: int | Int[Tensor, "*M"], shape: tuple[int, ...], stream: int) -> Any:
-        """Random integers of shape (B, *shape) or (B, M, *shape): an array if they are few."""
+    def _bits(self, step: int | Int[Tensor, "*M"], shape: tuple[int, ...], stream: int, shift: int) -> Any:
+        """Random integers of 64 - `shift` bits, of shape (B, *shape) or (B, M, *shape): an array if they are few."""
         if not 0 <= stream < NUM_STREAMS:  # it would be a stream of another step
             raise ValueError(f"`stream` must be from 0 to {NUM_STREAMS - 1}. Got {stream=}.")
         size, steps = math.prod(shape), () if isinstance(step, int) else tuple(step.shape)
+        if self.keys.is_cuda and _kernel() is not None:
+            return self._bits_of_kernel(step, size, stream, shift).reshape(len(self), *steps, *shape)
         keys = _light(self.keys, size * math.prod(steps))
         number: Any = step
         element: Any = torch.arange(1, size + 1, dtype=torch.int64, device=self.keys.device)
@@ -128,13 +143,37 @@ class Noise:
             number = step if isinstance(step, int) else np.atleast_1d(step.numpy())  # products of scalars would warn
         offset = _GOLDEN * (NUM_STREAMS * number + stream + 1)
         counter = _mix(keys[:, None] + (_signed(offset) if isinstance(step, int) else offset))  # (B, 1) or (B, M)
-        return _mix(counter[..., None] + _GOLDEN * element).reshape(len(keys), *steps, *shape)
+        return _shift(_mix(counter[..., None] + _GOLDEN * element).reshape(len(keys), *steps, *shape), shift)
+
+    def _bits_of_kernel(self, step: int | Int[Tensor, "*M"], size: int, stream: int, shift: int) -> Tensor:
+        """The same integers by one kernel in place of some thirty."""
+        keys, several = self.keys.contiguous(), not isinstance(step, int)
+        number, numbers = (step, keys) if isinstance(step, int) else (0, step.to(torch.int64).contiguous())
+        num_steps = numbers.numel() if several else 1
+        out = keys.new_empty(len(keys) * num_steps * size)
+        _kernel().bits[(-(-out.numel() // TILE),)](
+            keys,
+            numbers,
+            out,
+            out.numel(),
+            num_steps,
+            size,
+            _signed(_GOLDEN * (NUM_STREAMS * number + stream + 1)),
+            _signed(_GOLDEN * NUM_STREAMS),
+            _GOLDEN,
+            _MIX_1,
+            _MIX_2,
+            SEVERAL=several,
+            SHIFT=shift,
+            TILE=TILE,
+        )
+        return out
 
     def uniform(
         self, step: int | Int[Tensor, "*M"], shape: tuple[int, ...] = (), *, stream: int = PATH
     ) -> Float[Tensor, "B ..."]:
         """Uniform numbers in the open interval (0, 1), float64, of shape (B, *shape), or (B, M, *shape) for M steps."""
-        bits = _shift(self._bits(step, shape, stream), 12)
+        bits = self._bits(step, shape, stream, 12)
         whole = bits.double() if isinstance(bits, Tensor) else bits.astype(np.float64)
         return torch.as_tensor((whole + 0.5) * 2.0**-52)  # exact: never rounds up to 1
 
@@ -152,8 +191,8 @@ class Noise:
         self, step: int | Int[Tensor, "*M"], shape: tuple[int, ...] = (), *, stream: int = PATH
     ) -> Float[Tensor, "B ..."]:
         """Random signs, +1 or -1 (float32)."""
-        return 1.0 - 2.0 * torch.as_tensor(_shift(self._bits(step, shape, stream), 63)).float()
+        return 1.0 - 2.0 * torch.as_tensor(self._bits(step, shape, stream, 63)).float()
 
     def integers(self, high: int, step: int = 0) -> Int[Tensor, " B"]:
         """One integer in [0, high) per key (the modulo bias of 64 random bits is below high / 2^63)."""
-        return torch.as_tensor(_shift(self._bits(step, (), ROW), 1)) % high
+        return torch.as_tensor(self._bits(step, (), ROW, 1)) % high
