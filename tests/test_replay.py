@@ -173,7 +173,7 @@ def test_a_trace_follows_the_weights_the_units_and_a_training(monkeypatch):
     assert not torch.equal(before[0], after[0])
     assert len(traces(model)) == 1
     assert all(weight.requires_grad for weight in model.parameters())
-    nsde.fit(model, walks(), steps=2, progress=False)
+    nsde.fit(model, walks(), steps=2, progress=False, cpu=True)
     trained = paths()
     assert len(traces(model)) == 1 and not torch.equal(trained, after[0]) and not model.training
     with torch.no_grad():

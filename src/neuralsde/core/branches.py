@@ -19,14 +19,14 @@ def side_by_side(calls: Sequence[Callable[[], Tensor]], *given: Tensor) -> list[
         return [call() for call in calls]
     here = torch.cuda.current_stream()
     aside = _streams(len(calls) - 1, here.device)
-    results = []
-    for call, stream in zip(calls[1:], aside):
+    for stream in aside:
         stream.wait_stream(here)
         for value in given:
             value.record_stream(stream)  # its memory is not another's before that stream has read it
+    results = [calls[0]()]
+    for call, stream in zip(calls[1:], aside):
         with torch.cuda.stream(stream):
             results.append(call())
-    results.insert(0, calls[0]())
     for result, stream in zip(results[1:], aside):
         here.wait_stream(stream)
         result.record_stream(here)
