@@ -29,11 +29,15 @@ def replayer(
 
     `what` names all that the call depends on, but for the numbers in its tensors and for the owner, which may change.
     """
-    modules = _every_module(owner)
-    if not all(map(is_plain, modules)):
-        return lambda *given: None
-    weights = [w for module in modules for w in module._parameters.values() if w is not None]
-    buffers = [b for module in modules for b in module._buffers.values() if b is not None]
+    modules: list[nn.Module] = [owner]
+    weights: list[Tensor] = []
+    buffers: list[Tensor] = []
+    for module in modules:  # it grows meanwhile; `modules()` and its like take longer than a short roll-out
+        if not is_plain(module):
+            return lambda *given: None
+        modules += [child for child in module._modules.values() if child is not None]
+        weights += [weight for weight in module._parameters.values() if weight is not None]
+        buffers += [buffer for buffer in module._buffers.values() if buffer is not None]
     lower = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
     modes = (torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision(), lower)
     made_of = tuple((buffer.data_ptr(), buffer._version) for buffer in buffers)
@@ -52,11 +56,3 @@ def replayer(
 
     key = (what, modes, made_of, tuple(map(id, modules)), tuple(map(id, weights)))
     return lambda *given: recordings.replay(key, traced, (*given, *weights), device)
-
-
-def _every_module(owner: nn.Module) -> list[nn.Module]:
-    """Itself and what is in it: `modules()` takes longer than a short roll-out."""
-    found = [owner]
-    for module in found:  # it grows meanwhile
-        found += [child for child in module._modules.values() if child is not None]
-    return found

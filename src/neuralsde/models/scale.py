@@ -215,8 +215,10 @@ class Scale(nn.Module):
             )
         parts = (x,) if len(self.transforms) == 1 else x.unbind(self.axis)
         for place, (kind, values) in enumerate(zip(self.transforms, parts)):
+            if kind == "none":
+                continue
             curve = CURVES[kind]
-            outside = values[(values <= curve.low) | (values >= curve.high)] if kind != "none" else values[:0]
+            outside = values[(values <= curve.low) | (values >= curve.high)]
             if outside.numel():
                 where = "" if len(parts) == 1 else f" in feature {place}"
                 raise ValueError(

@@ -328,7 +328,7 @@ class SequenceModel(nn.Module, ABC):
         model = evaluated(self)
         if isinstance(history, Trajectories):
             history, starts = self._last_states(history, sampler)
-        x, t, ctx = self._check_inputs(history, times, context)
+        x, t, ctx = self.check_inputs(history, times, context)
         batch, num_times = len(x), t.since.shape[1]
         self.check_sampler(sampler, t.gaps)
         size = batch * num_paths * num_times * math.prod(self.scale.shape)
@@ -568,8 +568,8 @@ class SequenceModel(nn.Module, ABC):
     def _condition(self, context: Tensor | None, time: Tensor) -> Tensor | None:
         return self.scale.condition(context, self.scale.times(time, self.config.time_input))
 
-    def _check_inputs(self, history: Any, times: Any, context: Any) -> tuple[Tensor, Times, Tensor | None]:
-        """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), times, and (B, [T,] C) or None."""
+    def check_inputs(self, history: Any, times: Any, context: Any) -> tuple[Tensor, Times, Tensor | None]:
+        """The door of `sample`: shapes, finiteness, order. Returns (B, H, *S), times, and (B, [T,] C) or None, where they are."""
         shape, slots = self.scale.shape, self.config.history
         x = as_tensor(history, "history", torch.float32)  # checked where it is: a device would have to be waited for
         if x.shape == shape and slots == 1:

@@ -444,20 +444,20 @@ class NeuralSDE(SequenceModel):
     @property
     def balance(self) -> float:
         """2 E[τ]: what the drift owes to the interpolation in training."""
-        return self._fields().balance
+        return 1.0 - self.config.start_probability
 
     def check_sampler(self, sampler: Sampler, gaps: Tensor) -> None:
-        fields = self._fields()
+        has_score = self.config.denoiser is not None and self.config.noisy
         if sampler.measured and self.measurement is None:
             raise ValueError("`measured=True` needs a model trained with Moments(measurement=True).")
         self.law.check_sampler(sampler, gaps, self.max_step(sampler), self.scale.step)
         if self.config.covariance.further and sampler.solver in ("heun", "milstein"):
             raise ValueError(f"solver={sampler.solver!r} needs independent noise. Use the solver of the law ('law').")
-        balance = fields.balance if sampler.balance is None else sampler.balance
-        if balance > 0 and self.config.law.stochastic and sampler.diffusion > 0 and not fields.has_score:
+        balance = self.balance if sampler.balance is None else sampler.balance
+        if balance > 0 and self.config.law.stochastic and sampler.diffusion > 0 and not has_score:
             remedy = "Train with tau='start', or a `denoiser` and `noise` > 0. The ablation: balance=0."
             raise ValueError(f"{balance=:g} needs a score. {remedy}")
-        if sampler.pull > 0 and not fields.has_score:
+        if sampler.pull > 0 and not has_score:
             raise ValueError(f"`pull` needs a denoiser trained with noise. Got {sampler.pull=}. Set it to 0.")
         pull, step = sampler.pull * self.scale.step, min(float(gaps.max()), self.max_step(sampler))
         if pull * step > 1 + 1e-6:
@@ -475,11 +475,10 @@ class NeuralSDE(SequenceModel):
         `time` is that since the start of the path. With normalise="whiten" or "principal" the diffusion is the standard deviation
         per feature: in raw units the noise is correlated.
         """
-        x, _, context = self._check_inputs(x, [0.0, 1.0], context)
         how: Sampler = self.own_sampler(sampler)
         self.check_sampler(how, torch.zeros(1))
-        times = torch.full((len(x),), time / self.scale.step, device=x.device)
-        state, condition = self.scale.states(x), self._condition(context, times)
+        x, condition = self._at(x, context, time)
+        state = self.scale.states(x)
         fields = evaluated(self)._fields()
         c = fields.coefficients(state, condition, how, self._fixed_signs(state), correction=False)
         return self.scale.fields(x[:, -1], c.drift, c.diffusion, c.correlation)
@@ -488,10 +487,16 @@ class NeuralSDE(SequenceModel):
     @torch.no_grad()
     def noise_covariance(self, x: Any, *, context: Any = None, time: float = 0.0) -> Float[Tensor, "B d d"]:
         """Covariance of the noise per unit of time at states x, as `fields` takes them, in raw units and flattened."""
-        x, _, context = self._check_inputs(x, [0.0, 1.0], context)
-        condition = self._condition(context, torch.full((len(x),), time / self.scale.step, device=x.device))
+        x, condition = self._at(x, context, time)
         c = self._coefficients(evaluated(self)._fields())(self.scale.states(x), condition)
         return self.scale.covariance(x[:, -1], c.diffusion, c.correlation)
+
+    def _at(self, x: Any, context: Any, time: float) -> tuple[Tensor, Tensor | None]:
+        """Raw states (B, H, *S) and the condition of nets there."""
+        device = self.scale.mean.device
+        found, _, context = self.check_inputs(x, [0.0, 1.0], context)
+        times = torch.full((len(found),), time / self.scale.step, device=device)
+        return found.to(device), self._condition(None if context is None else context.to(device), times)
 
     @door
     def as_torchsde(self, *, context: Any = None, sampler: Drawing = None) -> TorchSDE:
