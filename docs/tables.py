@@ -1145,7 +1145,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "video-fronts-people-ahead": lambda: _show(_tables("video-fronts-people")[1]),
     "video-fronts-ahead": lambda: _show(_tables("video-fronts")[1]),
     "speed": speed,
-    "bench-plans": _bench("plans"),
+    "bench-plans": _bench("plans", "plans in a row"),
     "bench-video": _bench("video", "futures", "frames"),
     "bench-video-training": _bench("video", "batch of transitions"),
     "streams": streams,
