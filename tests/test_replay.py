@@ -23,7 +23,7 @@ from neuralsde.nets.mlp import MLP
 from neuralsde.sde.laws import law
 from neuralsde.sde.stepping import euler_step
 from neuralsde.solvers.grid import grid_between
-from neuralsde.solvers.integrate import Diverged, walk
+from neuralsde.solvers.integrate import Diverged, Stretches, walk
 from neuralsde.solvers.noise import FRESH, Noise
 from neuralsde.solvers.replay import Recordings, Traced
 
@@ -310,8 +310,10 @@ def test_a_stretch_of_steps_draws_the_noise_of_its_numbers(history):
         return 0.9 * step.state(step.x, step.time).mean(1) + noise.normal(step.index, (2,), stream=FRESH) + step.dw
 
     one = walk(advance, torch.zeros(4, history, 2), grid, noise)
-    other = walk(advance, torch.zeros(4, history, 2), grid, noise, record_as=lambda several: several)
-    assert torch.equal(one, other) and one.std() > 1
+    for length, after, padded in ((16, 2, False), (64, 0, history == 1), (7, 0, history == 1)):
+        stretches = Stretches(lambda several: lambda num, *given: several(*given), length, after, padded)
+        other = walk(advance, torch.zeros(4, history, 2), grid, noise, stretches=stretches)
+        assert torch.equal(one, other) and one.std() > 1
 
 
 @gpu

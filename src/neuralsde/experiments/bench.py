@@ -91,10 +91,10 @@ def race(field: Field, repeats: int, wait: Way = lambda: None) -> list[dict[str,
     return rows
 
 
-def rehearse(way: Way) -> None:
-    """Turns until what comes again has been recorded; of a slow one as many as fit into ten seconds, at least two."""
+def rehearse(way: Way, most: int = READY) -> None:
+    """Calls until what comes again has been recorded; of a slow one as many as fit into ten seconds, at least two."""
     began = time.perf_counter()
-    for k in range(READY):
+    for k in range(most):
         if k < 2 or time.perf_counter() - began < PATIENCE:
             way()
 

@@ -46,6 +46,7 @@ from neuralsde.solvers.integrate import (
     STRETCH,
     Check,
     Step,
+    Stretches,
     at_outputs,
     check_inside,
     inside,
@@ -416,16 +417,23 @@ class SequenceModel(nn.Module, ABC):
         """The states (P, T, *S) at the output times; by recordings where all steps have the same kernels."""
         num, context = len(grid.waits), given[2] if len(given) > 2 else None
         on_gpu = given[0].is_cuda
-        record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None
-        stretch = LONG_STRETCH if on_gpu and len(self.scale.shape) == 1 else STRETCH
         few = given[0].numel() * STRETCH <= FEW_NUMBERS and STRETCH * self.passes_in_step(sampler) <= BRIEF
+        stretches: Stretches | None = None
         if num >= ENOUGH and (on_gpu or few) and self._all_alike(grid, sampler, context):
-            record_as = partial(Recorded, passes=passes) if on_gpu else None
             alone = self.config.history == 1 and context is None and self.config.time_input is False
             if alone and type(noise) is Noise:
-                record_as = partial(self._replay_stretch, given, noise, grid, sampler, passes)
-        settings = {"check": check, "record_as": record_as, "stretch": stretch}
-        return at_outputs(self._walk(given, noise, grid, sampler, passes, **settings), grid)
+                record = partial(self._replay_stretch, given, noise, grid, sampler, passes)
+                long = on_gpu and len(self.scale.shape) == 1
+                stretches = Stretches(record, LONG_STRETCH if long else STRETCH, after=0, padded=True)
+            elif on_gpu:
+
+                def anew(several: Callable[..., Tensor]) -> Callable[..., Tensor]:
+                    recorded = Recorded(several, passes)
+                    return lambda num, *own: recorded(*own)
+
+                stretches = Stretches(anew)
+        walked = self._walk(given, noise, grid, sampler, passes, check=check, stretches=stretches)
+        return at_outputs(walked, grid)
 
     def _all_alike(self, grid: Grid, sampler: Sampling, context: Tensor | None) -> bool:
         """Whether all steps on a grid have the same kernels."""
@@ -489,12 +497,16 @@ class SequenceModel(nn.Module, ABC):
 
         replayed = self._replayer(given, None, sampler, call)
 
-        def stretch(*own: Tensor) -> Tensor:
+        def stretch(num: int, *own: Tensor) -> Tensor:
             done = replayed(noise.keys, *own)
             if done is None:
-                return several(*own)
-            passes.update(done.passes)
-            return done.result
+                counted = Counter[str]()
+                paths = call(self, counted)(noise.keys, *own)
+            else:
+                counted, paths = done.passes, done.result
+            length = len(own[-1])
+            passes.update({name: total * num // length for name, total in counted.items()})
+            return paths
 
         return stretch
 

@@ -16,12 +16,12 @@ from neuralsde.solvers.noise import Noise
 
 CHECK_EVERY = 64
 WARM_UP = 2  # steps before a recording, in which libraries set up their memory
-STRETCH, LONG_STRETCH = (
-    16,
-    64,
-)  # steps that are recorded together; of small states on a GPU, whose host is slow beside it
+STRETCH = 16  # steps that are recorded together
+LONG_STRETCH = 64  # of small states on a GPU, whose host is slow beside it
 ENOUGH = 32  # steps of a roll-out from which on a recording pays
 
+Recording = Callable[..., Tensor]
+"""What is called with the number of steps that count, a state, and what a stretch of steps is given."""
 Older = Callable[[Tensor], Tensor]
 """The older slots (P, H-1, *S) of the state at times (P,): the path's own record, linearly interpolated."""
 
@@ -44,6 +44,18 @@ class Step:
         return torch.cat([older, newest], dim=1) if older.shape[1] else newest
 
 
+@dataclass(frozen=True)
+class Stretches:
+    """Steps with the same kernels are recorded together, so many at a time."""
+
+    record: Callable[[Callable[..., Tensor]], Recording]
+    length: int = STRETCH
+    after: int = WARM_UP
+    """The first steps, which are taken one by one."""
+    padded: bool = False
+    """Whether the last stretch is filled up with steps of length 0; the kernels must not look at the path before."""
+
+
 class Diverged(RunError):
     """A path left every region the model could know."""
 
@@ -60,8 +72,7 @@ def walk(
     *,
     spacing: float = 1.0,
     check: Check | None = None,
-    record_as: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] | None = None,
-    stretch: int = STRETCH,
+    stretches: Stretches | None = None,
 ) -> Float[Tensor, "P K *S"]:
     """Walk the grid from the newest state of `history`; return the states at all of its times.
 
@@ -72,8 +83,7 @@ def walk(
         noise: one key per path; step m of a path uses the noise (key, m).
         spacing: time between the slots of the state.
         check: sees the states every CHECK_EVERY steps (it waits for the device).
-        record_as: where all steps are the same kernels: what makes a recording of a stretch of them.
-        stretch: how many these are.
+        stretches: how steps are recorded, where all are the same kernels.
     """
     num_paths, num_slots = history.shape[:2]
     shape = tuple(history.shape[2:])
@@ -111,7 +121,8 @@ def walk(
                 record.index_copy_(1, newest.add_(1)[None], x[:, None])
         return torch.stack(states, dim=1)
 
-    recorded = None if record_as is None else record_as(several)
+    recorded = None if stretches is None else stretches.record(several)
+    length, after, padded = (stretches.length, stretches.after, stretches.padded) if stretches else (0, 0, False)
     numbers = torch.arange(num_steps if recorded else 0, device=time.device)
     x = history[:, -1]
     block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
@@ -125,11 +136,13 @@ def walk(
         if num_slots > 1:
             newest.fill_(num_slots - 1 + m)
         k = m - first
-        if recorded and m >= WARM_UP and k + stretch <= z.shape[1]:
-            now, ahead = slice(m, m + stretch), slice(k, k + stretch)
-            states = recorded(x, time[:, now], dt[:, now], z[:, ahead], dw[:, ahead], numbers[now])
-            record[:, num_slots + m : num_slots + m + stretch] = states
-            x, m = states[:, -1], m + stretch
+        ready = min(length, z.shape[1] - k) if m >= after else 0
+        if recorded and (ready == length or (ready > 1 and padded)):
+            now, ahead, lacking = slice(m, m + ready), slice(k, k + ready), length - ready
+            given = (time[:, now], dt[:, now], z[:, ahead], dw[:, ahead])
+            states = recorded(ready, x, *(_padded(v, 1, lacking) for v in given), _padded(numbers[now], 0, lacking))
+            record[:, num_slots + m : num_slots + m + ready] = states[:, :ready]
+            x, m = states[:, ready - 1], m + ready
         else:
             moved = advance(Step(x, time[:, m], dt[:, m], older, z[:, k], dw[:, k], m))
             x = torch.where(dt[:, m] == 0, x, moved) if grid.waits[m] else moved
@@ -139,6 +152,14 @@ def walk(
             check(record[:, num_slots + checked : num_slots + m], time[:, checked + 1 :])
             checked = m
     return record[:, num_slots - 1 :]
+
+
+def _padded(values: Tensor, axis: int, num: int) -> Tensor:
+    """With `num` zeros more along an axis."""
+    if not num:
+        return values
+    shape = [num if k == axis else size for k, size in enumerate(values.shape)]
+    return torch.cat([values, values.new_zeros(shape)], dim=axis)
 
 
 def at_outputs(path: Float[Tensor, "P K *S"], grid: Grid) -> Float[Tensor, "P T *S"]:
