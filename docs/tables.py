@@ -895,6 +895,31 @@ def rollouts() -> str:
     return _show([head, *body])
 
 
+def _plan_of_unet(in_a_row: bool) -> Callable[[], str]:
+    """How many times as long a plan of Diffusion Policy's U-Net takes on a GPU."""
+
+    def value() -> str:
+        rows = [r for r in _results("bench_plans.json")["rows"] if r["method"] == "Diffusion Policy, U-Net"]
+        (row,) = (r for r in rows if (r["plans in a row"] > 1) == in_a_row)
+        return f"{row['times_ours']:.1f}"
+
+    return value
+
+
+def training_rate() -> str:
+    """Training steps per second of perceptrons on a GPU."""
+    body = [
+        [
+            row["nets"],
+            "recorded" if row["graph"] else "launched one by one",
+            f"{row['steps_per_s']:,.0f} ({row['slowest']:,.0f} to {row['fastest']:,.0f})",
+            f"{row['of_shared']:.2f}",
+        ]
+        for row in _results("training_rate.json")["rows"]
+    ]
+    return _show([["nets", "kernels of a step", "steps per s", "one shared net = 1"], *body])
+
+
 def rollouts_cpu() -> str:
     """Roll-outs of perceptrons on one core of a CPU, as times of ours."""
     body = [[*_rolled_out(row), *_of_others(row)] for row in _results("rollouts_cpu.json")["rows"]]
@@ -1072,6 +1097,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "forecasting": forecasting,
     "forecasting-neural": lambda: forecasting(NEURAL_FORECASTERS),
     "rollouts": rollouts,
+    "training-rate": training_rate,
     "rollouts-cpu": rollouts_cpu,
     "forecasting-scale": forecasting_scale,
     "transport": transport,
@@ -1170,6 +1196,8 @@ def bands() -> str:
 
 
 VALUES: dict[str, Callable[[], str]] = {
+    "plan-gpu-alone": _plan_of_unet(False),
+    "plan-gpu-row": _plan_of_unet(True),
     "hindsight": zoo_within,
     "bands": bands,
     "plan": lambda: f"{_mean_in('rivals', 'Push-T | ms per plan', 2)} ms",

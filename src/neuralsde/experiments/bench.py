@@ -213,7 +213,7 @@ def plans(device: str, repeats: int) -> list[dict[str, Any]]:
         policy.model.to(device)
         ways |= _plans(label, policy, demos)
     in_a_row = (1, IN_A_ROW) if device == "cuda" else (1,)
-    fields = [Field({"robots": 1, "plans in a row": calls}, ways, calls) for calls in in_a_row]
+    fields = [Field({"plans in a row": calls}, ways, calls) for calls in in_a_row]
     return [row for field in fields for row in race(field, repeats, _wait(device))]
 
 

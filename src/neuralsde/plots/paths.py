@@ -286,13 +286,15 @@ class Contestant:
 
 def speeds(panels: Mapping[str, Sequence[Contestant]]) -> Figure:
     """Times on a logarithmic axis, the fastest on top; a panel per setting."""
-    figure, axes = _figure(1, len(panels), 4.6, 2.8, sharex="none", sharey="none")
+    most = max(map(len, panels.values()), default=0)
+    figure, axes = _figure(1, len(panels), 6.2, max(2.8, 0.25 * most + 0.8), sharex="none", sharey="none")
     for ax, (title, entries) in zip(axes[0], panels.items()):
         order = sorted(entries, key=lambda e: -e.median)
         colours = [BRANCH_COLOURS[0] if e.name.startswith("ours") else TRUTH for e in order]
         errors = [[e.median - e.fastest for e in order], [e.slowest - e.median for e in order]]
         ax.barh([e.name for e in order], [e.median for e in order], xerr=errors, color=colours, ecolor=INK)
-        ax.set(title=title, xlabel="ms", xscale="log")
+        ax.set(xlabel="ms", xscale="log")
+        ax.set_title(title, fontsize=10)
         ax.spines[["top", "right"]].set_visible(False)
     return figure
 
