@@ -1196,6 +1196,8 @@ def bands() -> str:
 
 
 VALUES: dict[str, Callable[[], str]] = {
+    "plan-cpu": lambda: f"{_results('pusht_latency.json')['rows']['NSDE']['cpu']['p50_ms']:.1f}",
+    "plan-cpu-unet": lambda: f"{_results('pusht_latency.json')['rows']['Diffusion Policy, U-Net']['cpu']['ratio']:.0f}",
     "plan-gpu-alone": _plan_of_unet(False),
     "plan-gpu-row": _plan_of_unet(True),
     "hindsight": zoo_within,
