@@ -65,7 +65,7 @@ class Fields:
         if config.shared:
             (trunk,) = read_all([self.nets["trunk"]], seen, condition)
             every = _plain(trunk).split(self._num_fields, 1)
-            return {name: v[:, 0] if v.shape[1] == 1 else v for name, v in zip(config.parts, every)}
+            return {name: v.select(1, 0) if v.shape[1] == 1 else v for name, v in zip(config.parts, every)}
         given = read_all([self.nets[name] for name in names], seen, condition)
         return {name: _plain(value) for name, value in zip(names, given)}
 

@@ -122,7 +122,7 @@ def walk(
         return torch.stack(states, dim=1)
 
     recorded = None if stretches is None else stretches.record(several)
-    length, after, padded = (stretches.length, stretches.after, stretches.padded) if stretches else (0, 0, False)
+    most, after, padded = (stretches.length, stretches.after, stretches.padded) if stretches else (0, 0, False)
     numbers = torch.arange(num_steps if recorded else 0, device=time.device)
     x = history[:, -1]
     block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
@@ -136,17 +136,18 @@ def walk(
         if num_slots > 1:
             newest.fill_(num_slots - 1 + m)
         k = m - first
-        ready = min(length, z.shape[1] - k) if m >= after else 0
-        if recorded and (ready == length or (ready > 1 and padded)):
-            now, ahead, lacking = slice(m, m + ready), slice(k, k + ready), length - ready
+        ready = min(most, z.shape[1] - k) if m >= after else 0
+        if recorded and (ready == most or (ready > 1 and padded)):
+            now, ahead, lacking = slice(m, m + ready), slice(k, k + ready), most - ready
             given = (time[:, now], dt[:, now], z[:, ahead], dw[:, ahead])
             states = recorded(ready, x, *(_padded(v, 1, lacking) for v in given), _padded(numbers[now], 0, lacking))
             record[:, num_slots + m : num_slots + m + ready] = states[:, :ready]
             x, m = states[:, ready - 1], m + ready
         else:
-            moved = advance(Step(x, time[:, m], dt[:, m], older, z[:, k], dw[:, k], m))
-            x = torch.where(dt[:, m] == 0, x, moved) if grid.waits[m] else moved
-            record[:, num_slots + m] = x
+            length = dt.select(1, m)  # one operation where an index is two
+            moved = advance(Step(x, time.select(1, m), length, older, z.select(1, k), dw.select(1, k), m))
+            x = torch.where(length == 0, x, moved) if grid.waits[m] else moved
+            record.select(1, num_slots + m).copy_(x)
             m += 1
         if check is not None and (m - checked >= CHECK_EVERY or m == num_steps):
             check(record[:, num_slots + checked : num_slots + m], time[:, checked + 1 :])

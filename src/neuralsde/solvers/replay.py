@@ -176,13 +176,23 @@ class Traced:
                     call(*given)
                 # A function of `torch.jit.trace` would never be freed
                 graph = torch.jit._get_trace_graph(lambda *own: call(*own), given, _force_outplace=False)[0]
-                self.trace = torch._C._create_function_from_graph("call", graph)
+                self.trace = torch._C._create_function_from_graph("call", _simplified(graph))
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             self.reason = str(error).splitlines()[0]
 
     def _traced(self, given: tuple[Tensor, ...]) -> Tensor:
         with torch.jit.optimized_execution(False):
             return self.trace(*given)
+
+
+def _simplified(graph: Any) -> Any:
+    """The graph without what is known or worked out twice: sizes, casts that change nothing."""
+    for _ in range(2):
+        torch._C._jit_pass_constant_propagation(graph)
+        torch._C._jit_pass_cse(graph)
+        torch._C._jit_pass_peephole(graph, False)
+    torch._C._jit_pass_dce(graph)
+    return graph
 
 
 READY = Traced.after + 3
