@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 EXTRAS = {
     "matplotlib": ("matplotlib", "plots"),
@@ -34,3 +37,12 @@ def need(what: str, *modules: str) -> None:
         if find_spec(module) is None:
             package, extra = EXTRAS[module]
             raise ValueError(f"{what} needs {package}: pip install 'neuralsde[{extra}]'.")
+
+
+@cache
+def kernels(module: str) -> Any:
+    """A module of ours with kernels in Triton, which comes with torch for GPUs; None where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return None

@@ -11,7 +11,6 @@ A small net is a chain of small products, and a GPU spends its time between them
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -20,10 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from neuralsde.core.branches import side_by_side
+from neuralsde.core.extras import kernels
 from neuralsde.core.memo import hold
 from neuralsde.nets.backbone import Condition, is_plain
 from neuralsde.nets.mlp import MLP, Block
 
+KERNELS = "neuralsde.nets.kernel"
 WIDTHS = (16, 32, 64, 128)  # whose weights fit beside each other in the memory of a multiprocessor
 MOST = 128  # inputs, and outputs
 TILE = 32  # rows of a tile
@@ -32,15 +33,6 @@ STAGES = 1
 FEW = 8  # rows up to which a layer is one kernel: each row reads all weights
 WIDEST = 1024  # inputs of such a layer
 OUTS = 4  # outputs of one of its programs
-
-
-@lru_cache(maxsize=1)
-def _kernel() -> Any:
-    """The kernel, where Triton is installed (it comes with torch for GPUs)."""
-    try:
-        return importlib.import_module("neuralsde.nets.kernel")
-    except ImportError:
-        return None
 
 
 def read_all(nets: Sequence[nn.Module], state: Tensor, condition: Condition) -> list[Tensor]:
@@ -66,7 +58,7 @@ def through(layers: nn.Module, x: Tensor) -> Tensor:
 
 def _serves(x: Tensor) -> bool:
     """Whether kernels may take the place of torch's operations on this tensor."""
-    if not x.is_cuda or x.dtype != torch.float32 or _kernel() is None:
+    if not x.is_cuda or x.dtype != torch.float32 or kernels(KERNELS) is None:
         return False
     return not (
         torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack()
@@ -150,7 +142,7 @@ def layer(
     """A layer for rows (B, I): of normalised inputs, with its activation, and with what is added to it."""
     x, (num_out, num_in) = x.contiguous(), linear.weight.shape
     out = x.new_empty(len(x), num_out)
-    _kernel().layer[(-(-num_out // OUTS), len(x))](
+    kernels(KERNELS).layer[(-(-num_out // OUTS), len(x))](
         x,
         x if norm is None else norm.weight,
         x if norm is None else norm.bias,
@@ -177,7 +169,7 @@ def perceptrons(nets: Sequence[Any], x: Tensor) -> list[Tensor]:
     (width, num_in), depth = nets[0].inward.weight.shape, len(nets[0].blocks)
     out = x.new_empty(len(x) * sum(sizes))
     lower = torch.is_autocast_enabled("cuda") or torch.get_float32_matmul_precision() != "highest"
-    _kernel().perceptrons[(-(-len(x) // TILE), len(nets))](
+    kernels(KERNELS).perceptrons[(-(-len(x) // TILE), len(nets))](
         x.contiguous(),
         table,
         out,

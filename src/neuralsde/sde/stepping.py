@@ -6,24 +6,19 @@ perceptrons and a step is x + (f + pull σ d) Δt + g Δw; other steps are made 
 
 from __future__ import annotations
 
-import importlib
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from neuralsde.core.extras import kernels
 from neuralsde.nets import fused
 from neuralsde.sde.config import Sampler
 from neuralsde.sde.fields import Fields
 from neuralsde.solvers.integrate import Step
 
+KERNELS = "neuralsde.sde.kernel"
 TILE = 256  # entries of one program
-
-
-@lru_cache(maxsize=1)
-def _kernel() -> Any:
-    return importlib.import_module("neuralsde.sde.kernel")
 
 
 def euler_step(fields: Fields, step: Step, condition: Any, sampler: Sampler) -> Tensor | None:
@@ -42,7 +37,7 @@ def euler_step(fields: Fields, step: Step, condition: Any, sampler: Sampler) -> 
     parts = [raw[name].flatten(1) for name in (*names, "flow")[:3]]  # without a pull, the third is not looked at
     dt, dw, start, sigma = step.dt.flatten(1), step.dw.flatten(1), x.contiguous(), fields.sigma
     out = torch.empty_like(start)
-    _kernel().euler[(-(-x.numel() // TILE),)](
+    kernels(KERNELS).euler[(-(-x.numel() // TILE),)](
         start,
         *parts,
         fields.sizes.rate,

@@ -8,11 +8,9 @@ drawn in, a run can be resumed or continued from a step number alone, and nothin
 
 from __future__ import annotations
 
-import importlib
 import math
 import operator
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
@@ -21,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from neuralsde.core.doors import show
+from neuralsde.core.extras import kernels
 from neuralsde.core.memo import recording
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, as a signed integer
@@ -33,7 +32,7 @@ LOSS_PROBES, SHARED, COMPONENT, BRIDGE, FRESH = 2, 2, 2, 2, 2  # FRESH: of a riv
 BRIDGE_SHARED, MEASUREMENT, ROW = 3, 3, 3
 NUM_STREAMS = 4
 FEW = 4096  # numbers on the host up to which numpy is faster: its operations take a fraction of the time to start
-
+KERNELS = "neuralsde.solvers.kernel"
 TILE = 256  # numbers of one program of the kernel
 
 Integers = TypeVar("Integers", Tensor, np.ndarray)
@@ -68,15 +67,6 @@ def _mix_number(z: int) -> int:
     z = (z ^ (z >> 30)) * _MIX_1 % 2**64
     z = (z ^ (z >> 27)) * _MIX_2 % 2**64
     return z ^ (z >> 31)
-
-
-@lru_cache(maxsize=1)
-def _kernel() -> Any:
-    """The kernel, where Triton is installed (it comes with torch for GPUs)."""
-    try:
-        return importlib.import_module("neuralsde.solvers.kernel")
-    except ImportError:
-        return None
 
 
 class Noise:
@@ -133,7 +123,7 @@ class Noise:
         if not 0 <= stream < NUM_STREAMS:  # it would be a stream of another step
             raise ValueError(f"`stream` must be from 0 to {NUM_STREAMS - 1}. Got {stream=}.")
         size, steps = math.prod(shape), () if isinstance(step, int) else tuple(step.shape)
-        if self.keys.is_cuda and _kernel() is not None:
+        if self.keys.is_cuda and kernels(KERNELS) is not None:
             return self._bits_of_kernel(step, size, stream, shift).reshape(len(self), *steps, *shape)
         keys = _light(self.keys, size * math.prod(steps))
         number: Any = step
@@ -151,7 +141,7 @@ class Noise:
         number, numbers = (step, keys) if isinstance(step, int) else (0, step.to(torch.int64).contiguous())
         num_steps = numbers.numel() if several else 1
         out = keys.new_empty(len(keys) * num_steps * size)
-        _kernel().bits[(-(-out.numel() // TILE),)](
+        kernels(KERNELS).bits[(-(-out.numel() // TILE),)](
             keys,
             numbers,
             out,
