@@ -31,6 +31,7 @@ from neuralsde.metrics.video import psnr
 from neuralsde.models import sequence
 from neuralsde.nets import fused
 from neuralsde.nets.config import UViTConfig
+from neuralsde.solvers import noise
 from neuralsde.solvers.replay import READY
 from neuralsde.training.run_folder import provenance, write_results
 from neuralsde.video.model import load_video_model
@@ -43,12 +44,12 @@ WIDTHS = (192, 512, 768)  # of the U-ViT: 2.4, 37 and 115 million parameters
 @contextmanager
 def launched() -> Iterator[None]:
     """Every operation of torch on its own."""
-    before = sequence.ENOUGH, sequence.SHORT, fused.WIDTHS, fused.FEW
-    sequence.ENOUGH, sequence.SHORT, fused.WIDTHS, fused.FEW = 10**9, 0, (), 0
+    before = sequence.ENOUGH, sequence.SHORT, fused.KERNELS, noise.KERNELS
+    sequence.ENOUGH, sequence.SHORT, fused.KERNELS, noise.KERNELS = 10**9, 0, "none", "none"
     try:
         yield
     finally:
-        sequence.ENOUGH, sequence.SHORT, fused.WIDTHS, fused.FEW = before
+        sequence.ENOUGH, sequence.SHORT, fused.KERNELS, noise.KERNELS = before
 
 
 def timed(draw: Callable[[], Tensor]) -> tuple[float, Tensor]:

@@ -14,6 +14,7 @@ from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.models.build import build
 from neuralsde.nets.config import EncodedConfig, MLPConfig
+from neuralsde.nets.encoded import EncodedMLP
 from neuralsde.policy.config import PolicyConfig
 from neuralsde.policy.controller import SDEPolicy, action_paths
 from neuralsde.sde.config import Deterministic, Moments, NeuralSDEConfig, Sampler
@@ -462,6 +463,22 @@ def test_hooks_on_an_encoded_net_are_called():
     model.eval().nets["trunk"].register_forward_hook(lambda *_: calls.append(1))
     model.sample(torch.zeros(2, 2), [0.0, 0.1, 0.2], context=torch.zeros(2, 6), rng=0)
     assert len(calls) == 2
+
+
+def test_an_encoded_net_that_is_written_anew_does_what_it_says():
+    class Doubled(EncodedMLP):
+        def forward(self, state, condition=None):
+            return 2 * super().forward(state, condition)
+
+    model, _ = shared_model(net=EncodedConfig(width=16, depth=1, memory=8, step_width=16, step_depth=1))
+    torch.nn.init.normal_(model.eval().nets["trunk"].outward.weight, std=0.1)
+
+    def paths():
+        return model.sample(torch.zeros(2, 2), [0.0, 0.1, 0.2], context=torch.ones(2, 6), rng=0)
+
+    before = paths()
+    model.nets["trunk"].__class__ = Doubled
+    assert not torch.equal(paths(), before)
 
 
 def test_a_parametrised_encoder_goes_on_after_many_plans(monkeypatch):

@@ -20,8 +20,10 @@ from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import EncodedConfig, MLPConfig
 from neuralsde.nets.encoded import EncodedMLP, Prepared
 from neuralsde.nets.mlp import MLP
+from neuralsde.policy.controller import Still
 from neuralsde.sde.laws import law
 from neuralsde.sde.stepping import euler_step
+from neuralsde.solvers import integrate
 from neuralsde.solvers.grid import grid_between
 from neuralsde.solvers.integrate import Diverged, Stretches, walk
 from neuralsde.solvers.noise import FRESH, Noise
@@ -314,6 +316,62 @@ def test_a_stretch_of_steps_draws_the_noise_of_its_numbers(history):
         stretches = Stretches(lambda several: lambda num, *given: several(*given), length, after, padded)
         other = walk(advance, torch.zeros(4, history, 2), grid, noise, stretches=stretches)
         assert torch.equal(one, other) and one.std() > 1
+
+
+def test_stretches_fill_up_the_end_of_a_roll_out_alone(monkeypatch):
+    monkeypatch.setattr(integrate, "BLOCK", 40)  # noise of 20 steps at a time
+    lengths = []
+
+    def record(several):
+        return lambda num, *given: lengths.append((num, len(given[-1]))) or several(*given)
+
+    def steps(num):
+        lengths.clear()
+        grid = grid_between(torch.arange(num + 1.0)[None], 1.0, torch.device("cpu"))
+        given = (torch.zeros(1, 1, 2), grid, Noise.draw(0, 1))
+        found = walk(lambda step: step.x + step.dw, *given, stretches=Stretches(record, 8, 0, True))
+        assert torch.equal(found, walk(lambda step: step.x + step.dw, *given))
+        return lengths
+
+    assert steps(37) == [(8, 8)] * 4 + [(5, 8)]
+    assert steps(33) == [(8, 8)] * 4  # the last one alone
+    monkeypatch.setattr(integrate, "BLOCK", 12)
+    assert steps(33) == [(3, 8)]  # noise at hand is for six steps
+
+
+def test_numbers_move_to_another_device_with_what_they_leave_alone():
+    noise = Still(Noise.draw(0, 3), [-1])
+    moved = noise.to("meta")
+    assert isinstance(moved, Still) and moved.keys.device == moved.noise.keys.device == torch.device("meta")
+    assert noise.to("cpu") is noise
+
+
+@gpu
+def test_a_recording_in_bf16_keeps_its_casts(monkeypatch):
+    model = randomised(small(net=MLPConfig(width=256, depth=1)).cuda())
+    model.precision, times = "bf16", np.arange(301.0)
+    model.sampler = replace(model.sampler, box=None)
+
+    def paths():
+        return model.sample(np.ones((1, 2)), times, num_paths=20, rng=0)
+
+    found = []
+    for _ in range(3):
+        found.append(paths())
+        torch.randn(64, 2**20, device="cuda")  # takes memory that is free
+    monkeypatch.setattr(sequence, "ENOUGH", 10**9)
+    assert all(torch.equal(x, paths()) for x in found)
+
+
+@gpu
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_inputs_may_be_on_another_device_than_the_model(where, monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    model = randomised(small().to("cpu" if where == "cuda" else "cuda"))
+    found = [model.sample(torch.ones(1, 2, device=where), np.arange(5.0), rng=0) for _ in range(4)]
+    monkeypatch.setattr(sequence, "SHORT", 0)
+    walked = model.sample(np.ones((1, 2)), np.arange(5.0), rng=0)
+    assert all(torch.equal(x, walked) for x in found) and walked.device.type != where
 
 
 @gpu

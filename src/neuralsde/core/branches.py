@@ -19,9 +19,10 @@ def side_by_side(calls: Sequence[Callable[[], Tensor]], *given: Tensor) -> list[
         return [call() for call in calls]
     here = torch.cuda.current_stream()
     aside = _streams(len(calls) - 1, here.device)
+    kept = torch.is_grad_enabled()  # a gradient reads again, later; else what is given outlives the branches
     for stream in aside:
         stream.wait_stream(here)
-        for value in given:
+        for value in given if kept else ():
             value.record_stream(stream)  # its memory is not another's before that stream has read it
     results = [calls[0]()]
     for call, stream in zip(calls[1:], aside):
@@ -29,7 +30,8 @@ def side_by_side(calls: Sequence[Callable[[], Tensor]], *given: Tensor) -> list[
             results.append(call())
     for result, stream in zip(results[1:], aside):
         here.wait_stream(stream)
-        result.record_stream(here)
+        if kept:
+            result.record_stream(here)
     return results
 
 

@@ -359,9 +359,7 @@ class SequenceModel(nn.Module, ABC):
         keys, given = keys.to(device), tuple(v.to(device) for v in given)
         if len(grid.time) > 1 and num_paths > 1:
             grid = Grid(*(v.repeat_interleave(num_paths, 0) for v in (grid.time, grid.interval, grid.output)))
-        begun = model._begin(given, keys, sampler, num_paths)
-        if starts is not None:
-            begun = (starts.draw(keys, num_paths, self.scale.shape).to(begun[0]), *begun[1:])
+        begun = model._begin(given, keys, sampler, num_paths, starts)
         out, nfe = [], Counter[str]()
         for first in range(0, len(keys), chunk):
             rows = slice(first, first + chunk)
@@ -378,7 +376,9 @@ class SequenceModel(nn.Module, ABC):
         on_gpu = self.scale.mean.is_cuda
         return torch.autocast("cuda", torch.bfloat16, enabled=on_gpu and self.precision == "bf16")
 
-    def _begin(self, given: tuple[Tensor, ...], keys: Noise, sampler: Any, num_paths: int) -> tuple[Tensor, ...]:
+    def _begin(
+        self, given: tuple[Tensor, ...], keys: Noise, sampler: Any, num_paths: int, starts: Starts | None = None
+    ) -> tuple[Tensor, ...]:
         """Starts, times and contexts of all paths, from the raw ones of each history."""
         x, start, *context = given
         begun = (self.scale.states(x), start, *context)
@@ -387,6 +387,8 @@ class SequenceModel(nn.Module, ABC):
         u, start, *context = begun
         held = context[0] if context else None
         held = held[:, 0] if held is not None and held.ndim == 3 else held
+        if starts is not None:
+            return (starts.draw(keys, num_paths, self.scale.shape).to(u), *begun[1:])
         return (self.begin(u, self._condition(held, start), keys, sampler), *begun[1:])
 
     def _finished(self, states: Tensor, x: Tensor | None, keys: Noise, sampler: Any) -> Tensor:
@@ -423,8 +425,9 @@ class SequenceModel(nn.Module, ABC):
             alone = self.config.history == 1 and context is None and self.config.time_input is False
             if alone and type(noise) is Noise:
                 record = partial(self._replay_stretch, given, noise, grid, sampler, passes)
-                long = on_gpu and len(self.scale.shape) == 1
-                stretches = Stretches(record, LONG_STRETCH if long else STRETCH, after=0, padded=True)
+                small = given[0].numel() <= FEW_NUMBERS  # where a step takes the host longer than the device
+                long = on_gpu and small and len(self.scale.shape) == 1
+                stretches = Stretches(record, LONG_STRETCH if long else STRETCH, after=0, padded=small)
             elif on_gpu:
 
                 def anew(several: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -474,7 +477,10 @@ class SequenceModel(nn.Module, ABC):
 
             return call
 
-        done = self._replayer(given, grid, (sampler, num_paths), whole)(keys.keys, *given)
+        numbers = (keys.keys, *given)
+        if not on_gpu:  # a graph has places of its own
+            numbers = tuple(v.to(self.scale.mean.device) for v in numbers)
+        done = self._replayer(given, grid, (sampler, num_paths), whole)(*numbers)
         if done is None or not bool(done.result[-1]):
             return None
         return Replayed(done.result[:-1], done.passes)
@@ -500,13 +506,10 @@ class SequenceModel(nn.Module, ABC):
         def stretch(num: int, *own: Tensor) -> Tensor:
             done = replayed(noise.keys, *own)
             if done is None:
-                counted = Counter[str]()
-                paths = call(self, counted)(noise.keys, *own)
-            else:
-                counted, paths = done.passes, done.result
-            length = len(own[-1])
-            passes.update({name: total * num // length for name, total in counted.items()})
-            return paths
+                state, *each, numbers = own
+                return several(state, *(v[:, :num] for v in each), numbers[:num])
+            passes.update({name: total * num // len(own[-1]) for name, total in done.passes.items()})
+            return done.result
 
         return stretch
 
@@ -518,7 +521,8 @@ class SequenceModel(nn.Module, ABC):
         make: Callable[[SequenceModel, Counter[str]], Callable[..., Tensor]],
     ) -> Callable[..., Replayed | None]:
         """A roll-out on a grid, or a stretch of any, that may have come before."""
-        what = (id(grid), settings, tuple(v.shape for v in given), self.precision)
+        units = (self.scale.transforms, self.scale.normalise)
+        what = (id(grid), settings, tuple(v.shape for v in given), self.precision, units)
         return replayer(self, self.recordings, what, make, self.scale.mean.device)
 
     def _walk(
@@ -550,10 +554,9 @@ class SequenceModel(nn.Module, ABC):
         model = self.prepared(scaled) if scaled is not None and self.repeats(sampler, context) else self
 
         how = self.config.time_input
-        known = None if how is False else self.scale.times((start[:, None] + grid.time).flatten(), how)
-        at_steps = (
-            None if known is None else known.unflatten(0, (len(start), -1))
-        )  # operations for all steps, not for each
+        few = len(start) * grid.time.shape[1] <= MOST_TIMES
+        known = self.scale.times((start[:, None] + grid.time).flatten(), how) if few else None
+        at_steps = None if known is None else known.float().unflatten(0, (len(start), -1))
 
         def advance(step: Step) -> Tensor:
             held = scaled
@@ -562,14 +565,11 @@ class SequenceModel(nn.Module, ABC):
                 held = held[torch.arange(len(step.x), device=step.x.device), interval]
 
             def condition(t: Tensor) -> Tensor | None:
-                if at_steps is None:
-                    return held
-                if t is not step.time:
-                    return join_condition(held, self.scale.times(start + t, how))
-                whole = isinstance(step.index, int)
-                return join_condition(
-                    held, at_steps[:, step.index] if whole else at_steps.index_select(1, step.index)[:, 0]
-                )
+                if at_steps is None or t is not step.time:
+                    return held if how is False else join_condition(held, self.scale.times(start + t, how))
+                one = isinstance(step.index, int)
+                late = at_steps.select(1, step.index) if one else at_steps.index_select(1, step.index).select(1, 0)
+                return join_condition(held, late)
 
             done = model.advance(step, condition, keys, sampler)
             passes.update(done.passes)

@@ -47,16 +47,18 @@ class EncodedMLP(MLP):
     def inputs(self, state: Float[Tensor, "B H *S"], condition: Condition) -> Float[Tensor, "B I"]:
         assert condition is not None
         size = self.context_size
-        return self.joined(state, self.encoder(condition[:, :size]), condition)
+        return self.end_to_end(state, self.encoder(condition[:, :size]), condition)
 
-    def joined(
+    def end_to_end(
         self, state: Float[Tensor, "B H *S"], memory: Float[Tensor, "B M"], condition: Float[Tensor, "B C"]
     ) -> Float[Tensor, "B I"]:
         """State, encoded context, and what comes after the context in the condition."""
         return torch.cat([state.flatten(1), memory, condition[:, self.context_size :]], dim=1)
 
     def prepared(self, context: Float[Tensor, "B C"]) -> nn.Module:
-        own = is_plain(self) and type(self).inputs is EncodedMLP.inputs and self._compiled_call_impl is None
+        kind = type(self)
+        as_written = (kind.forward, kind.read, kind.inputs) == (MLP.forward, MLP.read, EncodedMLP.inputs)
+        own = as_written and is_plain(self) and self._compiled_call_impl is None
         return Prepared(self, context) if own and context.shape[1] == self.context_size else self
 
 
@@ -79,4 +81,4 @@ class Prepared(nn.Module):
         """What the smaller part sees."""
         if condition is None or len(condition) != len(self.memory):  # more states than one of each path
             return self.net.inputs(state, condition)
-        return self.net.joined(state, self.memory, condition)
+        return self.net.end_to_end(state, self.memory, condition)

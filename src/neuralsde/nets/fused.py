@@ -52,7 +52,9 @@ def fits(nets: Sequence[nn.Module], state: Tensor) -> bool:
 
 def through(layers: nn.Module, x: Tensor) -> Tensor:
     """`layers(x)`; of few rows, by layers where these are of a perceptron."""
-    few = isinstance(layers, nn.Sequential) and is_plain(layers) and len(x) <= FEW and _serves(x) and _taken(layers)
+    few = (
+        isinstance(layers, nn.Sequential) and is_plain(layers) and len(x) <= FEW and _serves(x) and _good_layers(layers)
+    )
     return by_layers(layers, x) if few else layers(x)  # type: ignore[arg-type]
 
 
@@ -88,26 +90,30 @@ def _perceptron(net: nn.Module) -> MLP | None:
     own = getattr(net, "reader", None)
     if not isinstance(own, MLP) or type(own).forward is not MLP.forward or type(own).read is not MLP.read:
         return None
-    return own if is_plain(own) and is_plain(own.blocks) and _taken(_layers(own)) else None
+    return own if is_plain(own) and is_plain(own.blocks) and _good_layers(_layers(own)) else None
 
 
 def _layers(net: MLP) -> list[nn.Module]:
     return [net.inward, *net.blocks, net.norm, net.outward]
 
 
-def _taken(layers: Iterable[nn.Module]) -> bool:
-    """Whether `by_layers` takes them: linear layers, blocks and norms that are what they seem."""
+def _good_layers(layers: Iterable[nn.Module]) -> bool:
+    """Whether `by_layers` takes them: linear layers, blocks and norms that are what they seem, a norm before a linear layer."""
+    before: nn.Module | None = None
     for layer in layers:
         if type(layer) not in (nn.Linear, Block, nn.LayerNorm):
             return False
+        if isinstance(before, nn.LayerNorm) and not isinstance(layer, nn.Linear):
+            return False
         for part in layer.modules():
-            weights = [weight for weight in part._parameters.values() if weight is not None]
-            fit = (
-                w.is_cuda and w.dtype == torch.float32 and w.is_contiguous() and w.shape[-1] <= WIDEST for w in weights
-            )
-            if not (is_plain(part) and all(fit)):
+            if not (is_plain(part) and all(map(_good_weight, part._parameters.values()))):
                 return False
-    return True
+        before = layer
+    return isinstance(before, nn.Linear)
+
+
+def _good_weight(w: Tensor | None) -> bool:
+    return w is not None and w.is_cuda and w.dtype == torch.float32 and w.is_contiguous() and w.shape[-1] <= WIDEST
 
 
 def _read(net: nn.Module, state: Tensor, condition: Condition) -> Tensor:
@@ -142,23 +148,24 @@ def layer(
     """A layer for rows (B, I): of normalised inputs, with its activation, and with what is added to it."""
     x, (num_out, num_in) = x.contiguous(), linear.weight.shape
     out = x.new_empty(len(x), num_out)
-    kernels(KERNELS).layer[(-(-num_out // OUTS), len(x))](
-        x,
-        x if norm is None else norm.weight,
-        x if norm is None else norm.bias,
-        linear.weight,
-        linear.bias,
-        x if residual is None else residual,
-        out,
-        num_in,
-        num_out,
-        0.0 if norm is None else norm.eps,
-        NORM=norm is not None,
-        ACTIVE=active,
-        ADD=residual is not None,
-        INS=_padded(num_in),
-        OUTS=OUTS,
-    )
+    with torch.cuda.device_of(x):
+        kernels(KERNELS).layer[(-(-num_out // OUTS), len(x))](
+            x,
+            x if norm is None else norm.weight,
+            x if norm is None else norm.bias,
+            linear.weight,
+            linear.bias,
+            x if residual is None else residual,
+            out,
+            num_in,
+            num_out,
+            0.0 if norm is None else norm.eps,
+            NORM=norm is not None,
+            ACTIVE=active,
+            ADD=residual is not None,
+            INS=_padded(num_in),
+            OUTS=OUTS,
+        )
     return out
 
 
@@ -169,23 +176,24 @@ def perceptrons(nets: Sequence[Any], x: Tensor) -> list[Tensor]:
     (width, num_in), depth = nets[0].inward.weight.shape, len(nets[0].blocks)
     out = x.new_empty(len(x) * sum(sizes))
     lower = torch.is_autocast_enabled("cuda") or torch.get_float32_matmul_precision() != "highest"
-    kernels(KERNELS).perceptrons[(-(-len(x) // TILE), len(nets))](
-        x.contiguous(),
-        table,
-        out,
-        len(x),
-        num_in,
-        nets[0].norm.eps,
-        ENTRIES=table.shape[1],
-        INS=_padded(num_in),
-        W=width,
-        DEPTH=depth,
-        OUTS=_padded(max(sizes)),
-        TILE=TILE,
-        PRECISION="tf32" if lower else "tf32x3",
-        num_warps=WARPS if len(nets) == 1 else OF_SEVERAL,
-        num_stages=STAGES,
-    )
+    with torch.cuda.device_of(x):
+        kernels(KERNELS).perceptrons[(-(-len(x) // TILE), len(nets))](
+            x.contiguous(),
+            table,
+            out,
+            len(x),
+            num_in,
+            nets[0].norm.eps,
+            ENTRIES=table.shape[1],
+            INS=_padded(num_in),
+            W=width,
+            DEPTH=depth,
+            OUTS=_padded(max(sizes)),
+            TILE=TILE,
+            PRECISION="tf32" if lower else "tf32x3",
+            num_warps=WARPS if len(nets) == 1 else OF_SEVERAL,
+            num_stages=STAGES,
+        )
     parts = out.split([len(x) * size for size in sizes])
     return [part.reshape(len(x), *net.fields) for net, part in zip(nets, parts)]
 

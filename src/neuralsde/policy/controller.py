@@ -304,7 +304,7 @@ class SDEPolicy:
         """
         times, dt = self.plan_times, self.dt
         if self.levels:
-            keys = Still(keys.to(self.model.scale.mean.device), [k - self.num_actions for k in self.levels])
+            keys = Still(keys, [k - self.num_actions for k in self.levels])
         context = None if self.config.form == "state" else seen
         if self.config.form != "chunk":
             begin = start if context is not None else np.concatenate([seen, start], 1)
@@ -438,6 +438,10 @@ class Still(Noise):
 
     def __getitem__(self, rows: slice) -> Still:
         return Still(self.noise[rows], self.entries)
+
+    def to(self, device: torch.device | str) -> Still:
+        moved = self.noise.to(device)
+        return self if moved is self.noise else Still(moved, self.entries)
 
     def normal(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         z = self.noise.normal(step, shape, stream=stream)

@@ -37,25 +37,26 @@ def euler_step(fields: Fields, step: Step, condition: Any, sampler: Sampler) -> 
     parts = [raw[name].flatten(1) for name in (*names, "flow")[:3]]  # without a pull, the third is not looked at
     dt, dw, start, sigma = step.dt.flatten(1), step.dw.flatten(1), x.contiguous(), fields.sigma
     out = torch.empty_like(start)
-    kernels(KERNELS).euler[(-(-x.numel() // TILE),)](
-        start,
-        *parts,
-        fields.sizes.rate,
-        fields.sizes.low,
-        *fields.sizes.curve,
-        sigma,
-        dt,
-        dw,
-        out,
-        len(x),
-        x[0].numel(),
-        *(part.stride(0) for part in parts),
-        dt.stride(0),
-        dw.stride(0),
-        float(sampler.diffusion),
-        float(terms.pull),
-        PULLED=terms.scored,
-        SIGMAS=int(sigma.numel() > 1),
-        TILE=TILE,
-    )
+    with torch.cuda.device_of(x):
+        kernels(KERNELS).euler[(-(-x.numel() // TILE),)](
+            start,
+            *parts,
+            fields.sizes.rate,
+            fields.sizes.low,
+            *fields.sizes.curve,
+            sigma,
+            dt,
+            dw,
+            out,
+            len(x),
+            x[0].numel(),
+            *(part.stride(0) for part in parts),
+            dt.stride(0),
+            dw.stride(0),
+            float(sampler.diffusion),
+            float(terms.pull),
+            PULLED=terms.scored,
+            SIGMAS=int(sigma.numel() > 1),
+            TILE=TILE,
+        )
     return out

@@ -18,6 +18,7 @@ CHECK_EVERY = 64
 WARM_UP = 2  # steps before a recording, in which libraries set up their memory
 STRETCH = 16  # steps that are recorded together
 LONG_STRETCH = 64  # of small states on a GPU, whose host is slow beside it
+BLOCK = 2**22  # numbers of noise that are drawn at once
 ENOUGH = 32  # steps of a roll-out from which on a recording pays
 
 Recording = Callable[..., Tensor]
@@ -125,7 +126,8 @@ def walk(
     most, after, padded = (stretches.length, stretches.after, stretches.padded) if stretches else (0, 0, False)
     numbers = torch.arange(num_steps if recorded else 0, device=time.device)
     x = history[:, -1]
-    block = max(1, min(num_steps, 2**22 // max(1, x.numel())))  # noise is drawn for many steps at once
+    block = max(1, min(num_steps, BLOCK // max(1, x.numel())))  # noise is drawn for many steps at once
+    block -= block % most if 0 < most <= block < num_steps else 0  # whole stretches
     m = first = checked = 0
     z = dw = dt[:, :0]
     while m < num_steps:
@@ -137,7 +139,7 @@ def walk(
             newest.fill_(num_slots - 1 + m)
         k = m - first
         ready = min(most, z.shape[1] - k) if m >= after else 0
-        if recorded and (ready == most or (ready > 1 and padded)):
+        if recorded and (ready == most or (padded and m + ready == num_steps and 4 * ready >= most)):
             now, ahead, lacking = slice(m, m + ready), slice(k, k + ready), most - ready
             given = (time[:, now], dt[:, now], z[:, ahead], dw[:, ahead])
             states = recorded(ready, x, *(_padded(v, 1, lacking) for v in given), _padded(numbers[now], 0, lacking))

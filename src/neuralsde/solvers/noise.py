@@ -8,6 +8,7 @@ drawn in, a run can be resumed or continued from a step number alone, and nothin
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 from collections.abc import Sequence
@@ -105,7 +106,11 @@ class Noise:
 
     def to(self, device: torch.device | str) -> Noise:
         """The same streams, drawn on the device."""
-        return self if self.keys.device == torch.device(device) else Noise(self.keys.to(device))
+        if self.keys.device == torch.device(device):
+            return self
+        moved = copy.copy(self)
+        moved.keys = self.keys.to(device)
+        return moved
 
     def child(self, number: int) -> Noise:
         """Other streams of the same owners: a new one for each number."""
@@ -138,25 +143,26 @@ class Noise:
     def _bits_of_kernel(self, step: int | Int[Tensor, "*M"], size: int, stream: int, shift: int) -> Tensor:
         """The same integers by one kernel in place of some thirty."""
         keys, several = self.keys.contiguous(), not isinstance(step, int)
-        number, numbers = (step, keys) if isinstance(step, int) else (0, step.to(torch.int64).contiguous())
+        number, numbers = (step, keys) if isinstance(step, int) else (0, step.to(keys.device, torch.int64).contiguous())
         num_steps = numbers.numel() if several else 1
         out = keys.new_empty(len(keys) * num_steps * size)
-        kernels(KERNELS).bits[(-(-out.numel() // TILE),)](
-            keys,
-            numbers,
-            out,
-            out.numel(),
-            num_steps,
-            size,
-            _signed(_GOLDEN * (NUM_STREAMS * number + stream + 1)),
-            _signed(_GOLDEN * NUM_STREAMS),
-            _GOLDEN,
-            _MIX_1,
-            _MIX_2,
-            SEVERAL=several,
-            SHIFT=shift,
-            TILE=TILE,
-        )
+        with torch.cuda.device_of(keys):
+            kernels(KERNELS).bits[(-(-out.numel() // TILE),)](
+                keys,
+                numbers,
+                out,
+                out.numel(),
+                num_steps,
+                size,
+                _signed(_GOLDEN * (NUM_STREAMS * number + stream + 1)),
+                _signed(_GOLDEN * NUM_STREAMS),
+                _GOLDEN,
+                _MIX_1,
+                _MIX_2,
+                SEVERAL=several,
+                SHIFT=shift,
+                TILE=TILE,
+            )
         return out
 
     def uniform(

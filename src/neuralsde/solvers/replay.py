@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
@@ -23,7 +24,15 @@ from torch.utils._pytree import tree_leaves
 from neuralsde.core.memo import holding
 
 KEPT = 8  # recordings of one model
-_TRACING = threading.Lock()  # what is to be warned of is settled for the whole process
+_MAKING = (
+    threading.Lock()
+)  # one at a time: graphs are recorded, and what is to be warned of is settled, for the whole process
+
+
+@lru_cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """That on which graphs of a device are recorded."""
+    return torch.cuda.Stream(device)
 
 
 def aside(call: Callable[[], Tensor]) -> Tensor:
@@ -46,6 +55,16 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def _own_casts() -> Iterator[None]:
+    """Autocast keeps weights in lower precision: a graph makes its own, and nothing else may use those of a graph."""
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
 
 
 class Recorded:
@@ -85,18 +104,21 @@ class Recorded:
 
     def _record(self, call: Callable[..., Tensor], given: tuple[Tensor, ...]) -> None:
         self.places, before = tuple(value.to(self.device, copy=True) for value in given), Counter(self.passes)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with holding() as self.held, _no_collection(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self.result = call(*self.places)
-        except RuntimeError as error:
-            self.reason = str(error).splitlines()[0]
-            torch.cuda.synchronize()
-        else:
-            self.graph, self.call = graph, None
-        finally:
-            self.each = self.passes - before
-            self.passes.subtract(self.each)
+        device = self.places[0].device
+        with _MAKING, torch.cuda.device(device), _own_casts():
+            graph = torch.cuda.CUDAGraph()
+            recorder = torch.cuda.graph(graph, stream=_stream(device), capture_error_mode="thread_local")
+            try:
+                with holding() as self.held, _no_collection(), recorder:
+                    self.result = call(*self.places)
+            except (RuntimeError, ValueError) as error:
+                self.reason = str(error).splitlines()[0]
+                torch.cuda.synchronize()
+            else:
+                self.graph, self.call = graph, None
+            finally:
+                self.each = self.passes - before
+                self.passes.subtract(self.each)
 
 
 class _Unseen(TorchFunctionMode):
@@ -170,7 +192,7 @@ class Traced:
 
     def _trace(self, call: Callable[..., Tensor], given: tuple[Tensor, ...]) -> None:
         try:
-            with _TRACING, holding() as self.held, warnings.catch_warnings():
+            with _MAKING, holding() as self.held, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 with _Unseen(given):
                     call(*given)
@@ -247,5 +269,6 @@ class Recordings:
                         f"Paths are drawn step by step: no CUDA graph can be recorded ({recorded.reason}).",
                         stacklevel=5,
                     )
+                    return None
                 return Replayed(result, recorded.each)
         return Replayed(recorded(*given), recorded.each)
