@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from neuralsde import fit
 from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.trajectories import Trajectories
+from neuralsde.models import sequence
 from neuralsde.models.build import build
 from neuralsde.nets.config import EncodedConfig, MLPConfig
 from neuralsde.nets.encoded import EncodedMLP
 from neuralsde.policy.config import PolicyConfig
-from neuralsde.policy.controller import SDEPolicy, action_paths
+from neuralsde.policy.controller import SDEPolicy, Still, action_paths
 from neuralsde.sde.config import Deterministic, Moments, NeuralSDEConfig, Sampler
 from neuralsde.sde.model import NeuralSDE
+from neuralsde.solvers.noise import Noise
 from neuralsde.solvers.replay import Traced
 
 QUIET = {"progress": False, "batch_size": 256}
@@ -265,6 +267,24 @@ def test_discrete_entries_follow_the_flow_without_its_noise():
         made.reset(range(50))
         made.select_action(np.zeros((50, 3)))
         assert float(ends[0][:, -1].std()) < 1e-4 < 1e-2 < float(ends[0][:, -2].std())  # after the first step
+
+
+def test_plans_with_discrete_entries_are_traced_too(monkeypatch):
+    monkeypatch.setattr(Traced, "after", 1)
+    demos = demonstrations()
+    demos.actions[:, 1] = demos.actions[:, 1] > 0
+    made = policy(PolicyConfig(horizon=4, chunk=4, discrete=(1,)), demos=demos)
+
+    def plans():
+        made.reset([3])
+        return [made.select_action(np.full(3, 0.1 * k)).copy() for k in range(24)]
+
+    found = plans()
+    assert [trace.call for trace in made.model.recordings._kept.values()] == [None]
+    monkeypatch.setattr(sequence, "SHORT", 0)
+    assert np.array_equal(found, plans())
+    still, other = Still(Noise.draw(0, 1), [-1]), Still(Noise.draw(0, 1), [-2])
+    assert still.kind != other.kind and Noise.draw(0, 1).kind not in (still.kind, None)
 
 
 def test_it_learns_to_follow():

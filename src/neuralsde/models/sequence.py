@@ -423,7 +423,7 @@ class SequenceModel(nn.Module, ABC):
         stretches: Stretches | None = None
         if num >= ENOUGH and (on_gpu or few) and self._all_alike(grid, sampler, context):
             alone = self.config.history == 1 and context is None and self.config.time_input is False
-            if alone and type(noise) is Noise:
+            if alone and noise.kind is not None:
                 record = partial(self._replay_stretch, given, noise, grid, sampler, passes)
                 small = given[0].numel() <= FEW_NUMBERS  # where a step takes the host longer than the device
                 long = on_gpu and small and len(self.scale.shape) == 1
@@ -461,12 +461,12 @@ class SequenceModel(nn.Module, ABC):
         known = len(grid.output) == 1 and grid.output.shape[1] <= MAX_KNOWN  # the grid is then the one of last time
         small = given[0].numel() * num_paths * num <= most_numbers
         context = given[2] if len(given) > 2 else None
-        if not (brief and known and small and type(keys) is Noise and self._all_alike(grid, sampler, context)):
+        if not (brief and known and small and keys.kind is not None and self._all_alike(grid, sampler, context)):
             return None
 
         def whole(model: SequenceModel, counted: Counter[str]) -> Callable[..., Tensor]:
             def call(numbers: Tensor, *own: Tensor) -> Tensor:
-                noise = Noise(numbers)
+                noise = keys.with_keys(numbers)
                 begun = model._begin(own, noise, sampler, num_paths)
                 with model._lower():
                     # The place of the grid in memory is a part of the key: it must not become another's
@@ -480,7 +480,7 @@ class SequenceModel(nn.Module, ABC):
         numbers = (keys.keys, *given)
         if not on_gpu:  # a graph has places of its own
             numbers = tuple(v.to(self.scale.mean.device) for v in numbers)
-        done = self._replayer(given, grid, (sampler, num_paths), whole)(*numbers)
+        done = self._replayer(given, grid, (sampler, num_paths, keys.kind), whole)(*numbers)
         if done is None or not bool(done.result[-1]):
             return None
         return Replayed(done.result[:-1], done.passes)
@@ -498,10 +498,10 @@ class SequenceModel(nn.Module, ABC):
 
         def call(model: SequenceModel, counted: Counter[str]) -> Callable[..., Tensor]:
             return lambda keys, *own: several(
-                *own, advance=model._advance_in(Noise(keys), given[1], None, grid, sampler, counted)
+                *own, advance=model._advance_in(noise.with_keys(keys), given[1], None, grid, sampler, counted)
             )
 
-        replayed = self._replayer(given, None, sampler, call)
+        replayed = self._replayer(given, None, (sampler, noise.kind), call)
 
         def stretch(num: int, *own: Tensor) -> Tensor:
             done = replayed(noise.keys, *own)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -437,16 +437,20 @@ class Still(Noise):
         self.entries = list(entries)
 
     def __getitem__(self, rows: slice) -> Still:
-        return Still(self.noise[rows], self.entries)
+        return self.with_keys(self.keys[rows])
 
-    def to(self, device: torch.device | str) -> Still:
-        moved = self.noise.to(device)
-        return self if moved is self.noise else Still(moved, self.entries)
+    def with_keys(self, keys: Tensor) -> Still:
+        return Still(self.noise.with_keys(keys), self.entries)
+
+    @property
+    def kind(self) -> Hashable | None:
+        return None if self.noise.kind is None else (self.noise.kind, *self.entries)
 
     def normal(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         z = self.noise.normal(step, shape, stream=stream)
-        places = torch.tensor(self.entries, device=z.device) % z.shape[-1]
-        return z.index_fill(-1, places, 0.0)
+        for entry in self.entries:
+            z.select(-1, entry).zero_()
+        return z
 
     def uniform(self, step: int | Tensor, shape: tuple[int, ...] = (), *, stream: int = PATH) -> Tensor:
         return self.noise.uniform(step, shape, stream=stream)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
@@ -106,11 +106,18 @@ class Noise:
 
     def to(self, device: torch.device | str) -> Noise:
         """The same streams, drawn on the device."""
-        if self.keys.device == torch.device(device):
-            return self
-        moved = copy.copy(self)
-        moved.keys = self.keys.to(device)
-        return moved
+        return self if self.keys.device == torch.device(device) else self.with_keys(self.keys.to(device))
+
+    def with_keys(self, keys: Int[Tensor, " B"]) -> Noise:
+        """The same kind of noise, of other keys."""
+        other = copy.copy(self)
+        other.keys = keys
+        return other
+
+    @property
+    def kind(self) -> Hashable | None:
+        """What it depends on beside keys, where it depends on nothing that is not named here; else None."""
+        return () if type(self) is Noise else None
 
     def child(self, number: int) -> Noise:
         """Other streams of the same owners: a new one for each number."""
