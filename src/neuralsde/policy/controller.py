@@ -437,7 +437,7 @@ class Still(Noise):
         self.entries = list(entries)
 
     def __getitem__(self, rows: slice) -> Still:
-        return self.with_keys(self.keys[rows])
+        return Still(self.noise[rows], self.entries)
 
     def with_keys(self, keys: Tensor) -> Still:
         return Still(self.noise.with_keys(keys), self.entries)
