@@ -23,7 +23,7 @@ def test_what_is_taken_off_comes_back_exactly(np_rng, log, level):
     t, _, y = seasonal(np_rng)
     values = np.exp(y)[:, None] if log else np.stack([y, 3 * y + 5], 1)
     parts = Decomposition(log=log, level=level, seasons=(12.0,)).parts(t, values)
-    np.testing.assert_allclose(parts.whole(t, parts.rest(t, values)), values, rtol=1e-10)
+    np.testing.assert_allclose(parts.whole(t[1:], parts.rest(t, values)), values[1:], rtol=1e-10)
 
 
 def test_the_season_is_found_beside_the_trend(np_rng):

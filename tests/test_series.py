@@ -145,12 +145,12 @@ def test_what_is_not_known_is_not_made_up(np_rng):
     kind = Kind(off=Decomposition())
     model = learn(kind, Panel([t], [y]), TrainConfig(steps=5, batch_size=32))
     y[:, 1] = np.nan
-    drawn = draw(model, kind.off, Panel([t], [y]), 3, num_paths=4)
+    drawn = draw(model, Panel([t], [y]), 3, num_paths=4)
     assert np.isfinite(drawn[..., 0]).all() and np.isnan(drawn[..., 1]).all()
     with pytest.raises(ValueError, match=r"takes the logarithm of series. Got -1"):
         Decomposition(log=True).parts(t, -np.ones((60, 1)))
     with pytest.raises(ValueError, match=r"too many at once"):
-        draw(model, kind.off, Panel([t], [y]), 1_000, num_paths=10**6)
+        draw(model, Panel([t], [y]), 1_000, num_paths=10**6)
 
 
 def test_of_many_rows_some_are_learned_from():
@@ -260,7 +260,7 @@ def test_a_model_sees_nothing_of_the_future(np_rng):
     model = learn(kind, panel.until([80]), TrainConfig(steps=5, batch_size=32))
     other = y.copy()
     other[100:] += 50
-    one, two = (draw(model, kind.off, Panel([t], [v]).until([100]), 6, num_paths=10) for v in (y, other))
+    one, two = (draw(model, Panel([t], [v]).until([100]), 6, num_paths=10) for v in (y, other))
     np.testing.assert_array_equal(one, two)
 
 
@@ -277,7 +277,7 @@ def test_columns_apart_are_drawn_as_columns_of_their_own(np_rng):
     panel = Panel([np.arange(80)], [y])
     kind = Kind(off=Decomposition(), apart=True)
     model = learn(kind, panel, TrainConfig(steps=5, batch_size=32))
-    drawn = draw(model, kind.off, panel, 4, num_paths=300)
+    drawn = draw(model, panel, 4, num_paths=300)
     assert drawn.shape == (1, 300, 4, 3)
     spread = drawn[0, :, 0].std(0)
     np.testing.assert_allclose(spread / spread[0], [1, 10, 100], rtol=0.5)

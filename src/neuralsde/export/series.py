@@ -17,6 +17,8 @@ from neuralsde.core.doors import Count, door
 from neuralsde.export.draws import GivenNoise
 from neuralsde.export.graphs import Graph, Port
 from neuralsde.export.rollout import Rollout, copy_for_export
+from neuralsde.forecast.decomposition import Decomposition
+from neuralsde.forecast.own import MEMORIES, recursion
 from neuralsde.forecast.panel import contexts_ahead, last_slots, parts_of
 from neuralsde.forecast.series import SeriesModel
 from neuralsde.solvers.noise import Noise
@@ -25,11 +27,15 @@ SMALLEST = 0.1  # scale of the random series by which it is checked
 
 
 class SeriesGraph(nn.Module):
-    """Values (B, T, d) after the last ones (B, H, d), given offsets (B, H + T, d) and scales (B, d)."""
+    """Values (B, T, d) after the last ones (B, H, d), given offsets (B, H + T, d) and scales (B, d).
 
-    def __init__(self, rollout: Rollout, *, log: bool) -> None:
+    Where each series goes on in its own way, what its steps leave comes in place of the values, offsets are those of the coming
+    steps, and then come coefficients (B, P, d), averages of the last steps (B, P - 1, d) and sizes (B, d).
+    """
+
+    def __init__(self, rollout: Rollout, off: Decomposition) -> None:
         super().__init__()
-        self.rollout, self.log = rollout, log
+        self.rollout, self.log, self.own = rollout, off.log, off.own is not None
 
     def forward(self, history: Tensor, offset: Tensor, scale: Tensor, *more: Tensor) -> Tensor:
         """The rest of the series is rolled out, and made whole again."""
@@ -40,12 +46,30 @@ class SeriesGraph(nn.Module):
         return self._whole(self.rollout.eager, history, offset, scale, more)
 
     def _whole(self, roll: Any, history: Tensor, offset: Tensor, scale: Tensor, more: tuple[Tensor, ...]) -> Tensor:
-        slots, y = self.rollout.model.config.history, history.log() if self.log else history
-        rest = ((y - offset[:, :slots]) / scale[:, None]).float()
+        slots = self.rollout.model.config.history
+        if self.own:
+            way, more = more[:3], more[3:]
+            rest = history.float()
+        else:
+            y = history.log() if self.log else history
+            rest, offset = ((y - offset[:, :slots]) / scale[:, None]).float(), offset[:, slots:]
         context = more[0] if self.rollout.model.scale.context_size else None
         noise: Noise = GivenNoise.of(self.rollout.draws, more if context is None else more[1:])
-        made = roll(rest, None, context, noise).double() * scale[:, None] + offset[:, slots:]
+        made = roll(rest, None, context, noise).double()
+        if self.own:
+            made = _go_on(torch.cat([rest[:, -1:].double(), made], dim=1), *way)
+        made = made * scale[:, None] + offset
         return (made.exp() if self.log else made).float()
+
+
+def _go_on(walk: Tensor, coefficients: Tensor, averages: Tensor, size: Tensor) -> Tensor:
+    """How far a series gets (B, T, d), of the walk (B, T + 1, d) of what its own way leaves."""
+    kept, gain = (torch.tensor(k)[:, None] for k in recursion())
+    e, steps = walk.diff(dim=1) * size[:, None], []
+    for k in range(e.shape[1]):
+        steps.append((averages * coefficients[:, :-1]).sum(1) + coefficients[:, -1] + e[:, k])
+        averages = kept * averages + gain * steps[-1][:, None]
+    return torch.stack(steps, dim=1).cumsum(dim=1)
 
 
 def series_graphs(fitted: SeriesModel, sampler: Any, num_steps: int) -> dict[str, Graph]:
@@ -62,17 +86,30 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
     rollout.listen()
     model, off, num = rollout.model, fitted.record.off, len(rollout.times) - 1
     slots, size, scale = model.config.history, model.scale.shape[0], model.scale
-    module = SeriesGraph(rollout, log=off.log)
+    module, own = SeriesGraph(rollout, off), off.own is not None
     of = "the logarithm of the values" if off.log else "the values"
+    values = "what the own way of the series left of" if own else "the last"
+    told = (
+        "last value less season, plus season, at the coming steps"
+        if own
+        else "level plus season, at the past and at the coming steps"
+    )
     inputs = [
         Port(
-            "history", (slots, size), f"the last {slots} values, one step apart, oldest first, in raw units", "float64"
+            "history",
+            (slots, size),
+            f"{values} {slots} values, one step apart, oldest first{'' if own else ', in raw units'}",
+            "float64",
         ),
-        Port(
-            "offset", (slots + num, size), f"level plus season of {of}, at the past and at the coming steps", "float64"
-        ),
+        Port("offset", (num if own else slots + num, size), f"of {of}: {told}", "float64"),
         Port("scale", (size,), f"what {of} are divided by once the offset is taken off", "float64"),
     ]
+    if own:
+        inputs += [
+            Port("coefficients", (len(MEMORIES) + 1, size), "of the averages of its steps, then a constant", "float64"),
+            Port("averages", (len(MEMORIES), size), "of its steps, over each memory, after the last", "float64"),
+            Port("size", (size,), "of what the own way leaves", "float64"),
+        ]
     if scale.context_size:
         told = "covariates, then sine and cosine of each season's phase where the decomposition has `phases`"
         inputs.append(Port("context", (num, scale.context_size), f"{told}; each holds to the next step"))
@@ -82,7 +119,12 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
         spread = SMALLEST + SMALLEST * torch.rand(batch, size, generator=rng, dtype=torch.float64)
         rest = scale.raw(0.3 * torch.randn(batch, slots, size, generator=rng)).double()
         y = rest * spread[:, None] + level
-        made = [y.exp() if off.log else y, level.expand(-1, slots + num, -1).contiguous(), spread]
+        ahead = level.expand(-1, num if own else slots + num, -1).contiguous()
+        made = [y.exp() if off.log else y, ahead, spread]
+        if own:
+            shapes = (0.1, (len(MEMORIES) + 1, size)), (1.0, (len(MEMORIES), size)), (1.0, (size,))
+            made[0] = rest
+            made += [k * torch.rand(batch, *shape, generator=rng, dtype=torch.float64) for k, shape in shapes]
         if scale.context_size:
             wave = torch.randn(batch, num, scale.context_size, generator=rng)
             made.append(scale.context_mean + scale.context_std * wave)
@@ -109,10 +151,14 @@ def series_inputs(fitted: SeriesModel, table: Any = None, *, steps: Count | None
     slots, parts = model.config.history, parts_of(off, panel)
     around = [s[-1] + np.arange(1 - slots, num + 1) for s in panel.steps]
     rest = [last_slots(p.rest(s, v), slots) for p, s, v in zip(parts, panel.steps, panel.values)]
-    made = {
-        "history": np.stack([p.whole(at[:slots], r) for p, at, r in zip(parts, around, rest)]),
-        "offset": np.stack([p.offset(at) for p, at in zip(parts, around)]),
-        "scale": np.stack([p.scale for p in parts]),
-    }
+    offset, scale = np.stack([p.offset(at) for p, at in zip(parts, around)]), np.stack([p.scale for p in parts])
+    ways = [p.way for p in parts if p.way is not None]
+    if ways:
+        last = np.stack([way.last for way in ways])
+        made = {"history": np.stack(rest), "offset": offset[:, slots:] + (last * scale)[:, None], "scale": scale}
+        made |= {name: np.stack([getattr(w, name) for w in ways]) for name in ("coefficients", "averages", "size")}
+    else:
+        y = np.stack(rest) * scale[:, None] + offset[:, :slots]
+        made = {"history": np.exp(y) if off.log else y, "offset": offset, "scale": scale}
     context = contexts_ahead(off, panel, np.stack([at[slots - 1 :] for at in around]), None)
     return made | ({} if context is None else {"context": context[:, :-1].astype(np.float32)})

@@ -18,9 +18,8 @@ import torch
 from neuralsde.core.files import read_text, write_json
 from neuralsde.core.records import RunError
 from neuralsde.forecast.decomposition import STRONG, Decomposition, strength
-from neuralsde.forecast.panel import Kind, Panel, draw, learn, spread, with_noise
+from neuralsde.forecast.panel import Kind, Learned, Panel, draw, learn, spread, with_noise
 from neuralsde.metrics.forecast import crps
-from neuralsde.sde.model import NeuralSDE
 from neuralsde.training.config import TrainConfig
 
 TESTED = 0.3  # share of a series, at its end, in which origins lie, where there are few series
@@ -38,6 +37,8 @@ JUDGED = 1 / 3  # share of the origins, the last, that take no part in the choic
 ERRORS, LEAST_GAIN = 1.0, 0.005  # standard errors, and share, by which a change must be better
 NOISES = (0.9, 1.1, 1.25, 1.5)
 MOST_SLOTS = 60  # a year of weeks
+SHOWN = 0.1  # share of the series
+MANY = 5  # series that each go on in their own way, if nothing else is found
 
 
 @dataclass(frozen=True)
@@ -154,19 +155,17 @@ class Backtest:
         with np.errstate(all="ignore"):
             return np.nan_to_num(np.nanmean(each.reshape(len(each), -1), axis=1), nan=0.0, posinf=1e9)
 
-    def train_kind(self, kind: Kind) -> NeuralSDE:
+    def train_kind(self, kind: Kind) -> Learned:
         """A model of the kind, of what was known."""
         return learn(kind, self.learned, self.train)
 
-    def draw_from(
-        self, model: NeuralSDE, kind: Kind, which: np.ndarray, noise: float = 1.0, num: int = NUM_PATHS
-    ) -> np.ndarray:
+    def draw_from(self, learned: Learned, which: np.ndarray, noise: float = 1.0, num: int = NUM_PATHS) -> np.ndarray:
         """Forecasts from some of the origins."""
-        past, how = self.origins.past(self.panel, which), with_noise(model, noise)
+        past, how = self.origins.past(self.panel, which), with_noise(learned.model, noise)
         ahead = self.origins.covariates(self.panel, which, self.horizon, self.known)
-        return draw(model, kind.off, past, self.horizon, ahead_context=ahead, num_paths=num, sampler=how)
+        return draw(learned, past, self.horizon, ahead_context=ahead, num_paths=num, sampler=how)
 
-    def try_kind(self, name: str, kind: Kind) -> tuple[Trial, NeuralSDE | None] | None:
+    def try_kind(self, name: str, kind: Kind) -> tuple[Trial, Learned | None] | None:
         """A kind, trained and scored, and its model, if it was not known already; None where it cannot be."""
         key, model = f"{name}: {kind}", None
         if key not in self.found:
@@ -181,12 +180,12 @@ class Backtest:
         self.tick(f"{name}: {trial.mean:.3f}")
         return trial, model
 
-    def _scores(self, kind: Kind) -> tuple[list[float] | None, NeuralSDE | None]:
+    def _scores(self, kind: Kind) -> tuple[list[float] | None, Learned | None]:
         try:
             model = self.train_kind(kind)
         except (ValueError, RunError):
             return None, None
-        return self.score(self.draw_from(model, kind, self.choosing), self.choosing).tolist(), model
+        return self.score(self.draw_from(model, self.choosing), self.choosing).tolist(), model
 
     def _better(self, one: np.ndarray, other: np.ndarray) -> bool:
         """Clearly so: over origins, and over times, since series of one time go together."""
@@ -210,7 +209,7 @@ class Backtest:
                 best, model = found
         self.model = self.train_kind(best.kind) if model is None else model
         for noise in NOISES:
-            scores = self.score(self.draw_from(self.model, best.kind, self.choosing, noise), self.choosing)
+            scores = self.score(self.draw_from(self.model, self.choosing, noise), self.choosing)
             if self._better(scores, best.scores):
                 best = Trial(best.name, best.kind, scores, noise)
         return best
@@ -230,7 +229,7 @@ def _unit(values: np.ndarray) -> np.ndarray:
 
 
 def seasons_in(panel: Panel, candidates: Sequence[float], *, log: bool) -> tuple[float, ...]:
-    """Those of some periods that most of the series show."""
+    """Those of some periods that a share of the series shows. The others lose little: what chance explains is not taken off."""
     found: list[float] = []
     places = spread(len(panel), 50)
     for period in sorted(candidates):
@@ -239,7 +238,7 @@ def seasons_in(panel: Panel, candidates: Sequence[float], *, log: bool) -> tuple
             y = np.log(panel.values[k]) if log else panel.values[k]
             cut = slice(-int(max(20 * period, 500)), None)
             each += [strength(period, tuple(found), panel.steps[k][cut], column[cut]) for column in y.T]
-        if np.median(each) > STRONG:
+        if np.mean(np.array(each) > STRONG) >= SHOWN:
             found.append(period)
     return tuple(found)
 
@@ -248,7 +247,8 @@ def first_kind(panel: Panel, seasons: tuple[float, ...], log: bool) -> Kind:
     """What is tried first: walks, linear, without the seasons that were found, if what is trained on shows them often enough."""
     length = float(np.median([len(s) for s in panel.steps]))
     taken = length >= TAKEN * max(seasons, default=0.0)
-    return Kind(off=Decomposition(log=log, seasons=seasons, taken=taken), history=int(min(8, max(1, length // 6))))
+    off = Decomposition(log=log, seasons=seasons, taken=taken)
+    return Kind(off=off, history=int(min(8, max(1, length // 6))), own=len(panel) >= MANY)
 
 
 def usual_moves(
@@ -261,14 +261,15 @@ def usual_moves(
     period = min(seasons or [p for p in periods if p < MOST_SLOTS], default=0.0)
     longer = int(min(max(period + 1, 16), length // 6, MOST_SLOTS))
     num = sum(len(s) for s in panel.steps)
-    enough = num >= PER_SLOT * longer
+    enough, many = num >= PER_SLOT * longer, len(panel) >= MANY
 
     def off(kind: Kind, **changes: object) -> Kind:
         return replace(kind, off=replace(kind.off, **changes))  # type: ignore[arg-type]
 
     return [
         ("columns apart", lambda k: replace(k, apart=True) if panel.size > 1 else None),
-        ("level", lambda k: off(k, level=True)),
+        ("all alike" if many else "each in its own way", lambda k: replace(k, own=not k.own)),
+        ("level", lambda k: replace(off(k, level=True), own=False)),
         ("no season", lambda k: off(k, seasons=()) if seasons else None),
         ("logarithm" if positive else "", lambda k: off(k, log=not k.off.log) if positive else None),
         ("shorter history", lambda k: replace(k, history=2)),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neuralsde.core.records import check
+from neuralsde.forecast.own import Own, Way
 
 MOST_WAVES = 10  # sines and cosines of a season
 SMOOTHER = 1.5  # trends are slower than this many of the longest season
@@ -42,6 +43,8 @@ class Decomposition:
     """The model sees the phase of each season, as context."""
     level: bool = False
     """Series find back to their mean, from which states are counted; without, they are walks, in units of their steps."""
+    own: Own | None = None
+    """How series go on in their own ways: x is then the walk of what that leaves."""
 
     def contexts(self, steps: np.ndarray) -> np.ndarray | None:
         """The phases of the seasons at some steps (..., C)."""
@@ -103,6 +106,8 @@ class Parts:
     season: np.ndarray  # coefficients (P, d)
     level: np.ndarray  # (d,)
     scale: np.ndarray  # (d,)
+    way: Way | None = None
+    """How it goes on in its own way, which is taken off too."""
 
     def offset(self, steps: np.ndarray) -> np.ndarray:
         """Level and season (n, d)."""
@@ -110,10 +115,12 @@ class Parts:
 
     def rest(self, steps: np.ndarray, values: np.ndarray) -> np.ndarray:
         """x (n, d) of a series."""
-        return (self.kind._to(values) - self.offset(steps)) / self.scale
+        rest = (self.kind._to(values) - self.offset(steps)) / self.scale
+        return rest if self.way is None else self.way.surprises(rest)
 
     def whole(self, steps: np.ndarray, rest: np.ndarray) -> np.ndarray:
-        """The series of x (..., n, d): the inverse."""
+        """The series (..., n, d) after the past, of x (..., n + 1, d) from the last step on: the inverse."""
+        rest = rest[..., 1:, :] if self.way is None else self.way.whole(rest)
         y = rest * self.scale + self.offset(steps)
         return np.exp(np.minimum(y, 700.0)) if self.kind.log else y
 

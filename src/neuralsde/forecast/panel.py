@@ -16,6 +16,7 @@ from neuralsde.data.tables.frequency import Frequency
 from neuralsde.data.tables.read import Table
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.decomposition import Decomposition, Parts
+from neuralsde.forecast.own import Own, filled
 from neuralsde.models.build import build
 from neuralsde.nets.config import StepsConfig
 from neuralsde.sde.config import Covariance, Diagonal, Euler, Full, LowRank, Mixture, NeuralSDEConfig, Sampler
@@ -136,6 +137,8 @@ class Kind:
     """Steps that are not Gaussian."""
     apart: bool = False
     """Each column is a series of its own: one model for all, which draws them independently."""
+    own: bool = False
+    """How each series goes on in its own way is taken off too."""
 
     @property
     def net(self) -> StepsConfig:
@@ -165,11 +168,23 @@ class Kind:
         )
 
 
-def learn(kind: Kind, panel: Panel, train: TrainConfig, **more: Any) -> NeuralSDE:
+@dataclass(frozen=True)
+class Learned:
+    """A model of what a decomposition leaves."""
+
+    model: NeuralSDE
+    off: Decomposition
+
+
+def learn(kind: Kind, panel: Panel, train: TrainConfig, **more: Any) -> Learned:
     """A model of the rest of the series; of many, some tell as much as all."""
     panel = panel.some(MOST_ROWS)
     panel = panel.apart() if kind.apart else panel
-    data = rest_of(kind.off, panel)
+    off = kind.off
+    if kind.own:
+        rests = [p.rest(s, v) for p, s, v in zip(parts_of(off, panel), panel.steps, panel.values)]
+        off = replace(off, own=Own.of(rests))
+    data = rest_of(off, panel)
     config = kind.config(panel.size)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -178,7 +193,7 @@ def learn(kind: Kind, panel: Panel, train: TrainConfig, **more: Any) -> NeuralSD
         more.setdefault("options", RunOptions(progress=False))
         fit(model, pairs, config=replace(train, lr=kind.rate), **more)
     assert isinstance(model, NeuralSDE)
-    return model
+    return Learned(model, off)
 
 
 def parts_of(off: Decomposition, panel: Panel) -> list[Parts]:
@@ -189,7 +204,11 @@ def parts_of(off: Decomposition, panel: Panel) -> list[Parts]:
         warnings.simplefilter("ignore")
         found = np.nanmedian(np.stack([parts.scale for parts in every[:TELLING]]), axis=0)
     usual = np.where(np.isfinite(found) & (found > 0), found, 1.0)
-    return [replace(parts, scale=np.where(np.isnan(parts.scale), usual, parts.scale)) for parts in every]
+    every = [replace(parts, scale=np.where(np.isnan(parts.scale), usual, parts.scale)) for parts in every]
+    if off.own is None:
+        return every
+    ways = off.own.ways([p.rest(s, v) for p, s, v in zip(every, panel.steps, panel.values)])
+    return [replace(parts, way=way) for parts, way in zip(every, ways)]
 
 
 def rest_of(off: Decomposition, panel: Panel) -> Trajectories:
@@ -219,8 +238,7 @@ def contexts_ahead(
 
 
 def draw(
-    model: NeuralSDE,
-    off: Decomposition,
+    learned: Learned,
     past: Panel,
     horizon: int,
     *,
@@ -230,6 +248,7 @@ def draw(
     seed: int = 0,
 ) -> np.ndarray:
     """Futures (B, N, horizon, d) of the series, from their last steps; covariates are `ahead_context` (B, horizon, c), or held."""
+    model, off = learned.model, learned.off
     size, never = past.size, np.stack([~np.isfinite(v).any(0) for v in past.values])
     numbers = len(past) * num_paths * horizon * size
     check(
@@ -258,20 +277,13 @@ def draw(
             sampler=sampler or model.forecast_sampler,
             rng=rng,
         )
-        rests = made.paths[:, :, 1:].double().cpu().numpy()
+        rests = made.paths.double().cpu().numpy()
         out += [parts[b].whole(ahead[b, 1:], rest) for b, rest in zip(rows, rests)]
     drawn = np.stack(out)
     if drawn.shape[3] < size:
         drawn = np.moveaxis(drawn[..., 0].reshape(-1, size, *drawn.shape[1:3]), 1, -1)
     drawn[np.broadcast_to(never[:, None, None], drawn.shape)] = np.nan  # nothing is known of these
     return drawn
-
-
-def filled(values: np.ndarray) -> np.ndarray:
-    """What is missing in series (n, d) as before, or as first seen; NaN where nothing was."""
-    seen = np.isfinite(values)
-    place = np.where(seen, np.arange(len(values))[:, None], seen.argmax(0))
-    return np.take_along_axis(values, np.maximum.accumulate(place, axis=0), axis=0)
 
 
 def last_slots(rest: np.ndarray, num: int) -> np.ndarray:

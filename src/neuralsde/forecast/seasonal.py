@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from neuralsde.forecast.backtest import Backtest, Trial
-from neuralsde.forecast.panel import filled
+from neuralsde.forecast.own import filled
 from neuralsde.metrics.forecast import interval_coverage
 
 NUM_PATHS = 200
@@ -33,7 +33,7 @@ def standings(test: Backtest, best: Trial, seasons: Sequence[float]) -> list[Sta
     past = test.origins.past(test.panel, late)
     truth = test.origins.truth(test.panel, late, test.horizon)
     rng = np.random.default_rng(0)
-    drawn = {"model": test.draw_from(test.model, best.kind, late, best.noise, NUM_PATHS)}
+    drawn = {"model": test.draw_from(test.model, late, best.noise, NUM_PATHS)}
     period = round(min(seasons)) if seasons else 0
     pasts = [np.nan_to_num(filled(values)) for values in past.values]
     for name, reference in references(period).items():

@@ -27,7 +27,8 @@ from neuralsde.data.tables.read import Table, read_table
 from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
 from neuralsde.forecast.decomposition import OFTEN
 from neuralsde.forecast.futures import Forecasts
-from neuralsde.forecast.panel import Kind, Panel, draw, filled, learn, with_noise
+from neuralsde.forecast.own import filled
+from neuralsde.forecast.panel import Kind, Learned, Panel, draw, learn, with_noise
 from neuralsde.forecast.record import RECORD, SeriesRecord
 from neuralsde.forecast.seasonal import Standing, standings
 from neuralsde.forecast.tables import TableForecast, TableModel, series_record
@@ -109,9 +110,7 @@ class SeriesModel(TableModel):
         record, panel = self.record, self.panel(table)
         steps = record.horizon if horizon is None else math.ceil(horizon)
         ahead = self._planned(table, panel, steps, future)
-        drawn = draw(
-            self.own, record.off, panel, steps, ahead_context=ahead, num_paths=num_paths, sampler=sampler, seed=seed
-        )
+        drawn = draw(self._learned, panel, steps, ahead_context=ahead, num_paths=num_paths, sampler=sampler, seed=seed)
         made = self._forecasts(table, panel, drawn, np.full((len(panel), steps, panel.size), np.nan))
         return replace(made, origin=table.data.ends.to(made.times))
 
@@ -144,7 +143,7 @@ class SeriesModel(TableModel):
         past = test.origins.past(panel, every)
         ahead = test.origins.covariates(panel, every, steps, known)
         num_paths, seed = options.get("num_paths", 200), options.get("seed", 0)
-        drawn = draw(self.own, record.off, past, steps, ahead_context=ahead, num_paths=num_paths, seed=seed)
+        drawn = draw(self._learned, past, steps, ahead_context=ahead, num_paths=num_paths, seed=seed)
         made = self._forecasts(table, past, drawn, test.origins.truth(panel, every, steps))
         return replace(made, path=torch.tensor([test.origins.series[i] for i in np.flatnonzero(every)]))
 
@@ -153,7 +152,7 @@ class SeriesModel(TableModel):
         if self.tested is None or self.table is None:
             return None
         (test, best), late = self.tested, self.tested[0].origins.judge
-        drawn = test.draw_from(test.model, best.kind, late, best.noise, JUDGED_PATHS)
+        drawn = test.draw_from(test.model, late, best.noise, JUDGED_PATHS)
         truth = test.origins.truth(test.panel, late, test.horizon)
         made = self._forecasts(self.table, test.origins.past(test.panel, late), drawn, truth)
         return replace(made, path=torch.tensor([test.origins.series[i] for i in np.flatnonzero(late)]))
@@ -180,6 +179,10 @@ class SeriesModel(TableModel):
     def own(self) -> NeuralSDE:
         assert isinstance(self.model, NeuralSDE)
         return self.model
+
+    @property
+    def _learned(self) -> Learned:
+        return Learned(self.own, self.record.off)
 
     def _planned(self, table: Table, panel: Panel, steps: int, future: Any) -> np.ndarray | None:
         known = self.record.known_ahead
@@ -262,6 +265,7 @@ def describe_kind(kind: Kind, names: dict[float, str], noise: float) -> str:
     words += [f"season of a {names.get(p, f'{p:g} steps')} taken off" for p in off.seasons if off.taken]
     words += ["which sees the phase"] if off.phases else []
     words += ["around a mean" if off.level else "a walk, in units of its steps"]
+    words += ["each series in its own way"] if kind.own else []
     words += ["columns apart, drawn independently"] if kind.apart else []
     words += ["steps with tails"] if kind.tails else []
     words += [f"noise times {noise:g}"] if noise != 1 else []
@@ -349,10 +353,11 @@ def fit_series(
             judged = standings(test, best, seasons) if test.able and test.origins.judge.any() else ()
             last = replace(train, steps=LONGER * steps, ema=0.995)
             more = {} if run is None else {"run_dir": run, "resume": resume}
-            model = learn(best.kind, panel, last, options=RunOptions(progress=False), **more)
+            learned = learn(best.kind, panel, last, options=RunOptions(progress=False), **more)
             bar.update()
+        model, off = learned.model, learned.off
         model.sampler = with_noise(model, best.noise)
-        record = SeriesRecord(frequency=found, off=best.kind.off, horizon=ahead, known_ahead=tuple(known_ahead))
+        record = SeriesRecord(frequency=found, off=off, horizon=ahead, known_ahead=tuple(known_ahead))
         report = SeriesReport(
             frequency=found.words,
             horizon=ahead,
