@@ -37,7 +37,6 @@ JUDGED = 1 / 3  # share of the origins, the last, that take no part in the choic
 ERRORS, LEAST_GAIN = 1.0, 0.005  # standard errors, and share, by which a change must be better
 NOISES = (0.9, 1.1, 1.25, 1.5)
 MOST_SLOTS = 60  # a year of weeks
-SHOWN = 0.1  # share of the series
 MANY = 5  # series that each go on in their own way, if nothing else is found
 
 
@@ -229,7 +228,7 @@ def _unit(values: np.ndarray) -> np.ndarray:
 
 
 def seasons_in(panel: Panel, candidates: Sequence[float], *, log: bool) -> tuple[float, ...]:
-    """Those of some periods that a share of the series shows. The others lose little: what chance explains is not taken off."""
+    """Those of some periods that the series show on average. One without them loses little: what chance explains stays."""
     found: list[float] = []
     places = spread(len(panel), 50)
     for period in sorted(candidates):
@@ -238,7 +237,7 @@ def seasons_in(panel: Panel, candidates: Sequence[float], *, log: bool) -> tuple
             y = np.log(panel.values[k]) if log else panel.values[k]
             cut = slice(-int(max(20 * period, 500)), None)
             each += [strength(period, tuple(found), panel.steps[k][cut], column[cut]) for column in y.T]
-        if np.mean(np.array(each) > STRONG) >= SHOWN:
+        if np.mean(each) > STRONG:
             found.append(period)
     return tuple(found)
 
