@@ -135,7 +135,7 @@ def test_a_model_that_is_read_again_forecasts_new_series_alike(np_rng, tmp_path)
     fitted = nsde.fit_series(pd.concat(parts[:6]), horizon=4, max_trials=1, progress=False, output=tmp_path / "run")
     assert fitted.record.off.own is not None and "each series in its own way" in fitted.report.choice
     again = nsde.TableModel.load(tmp_path / "run")
-    one, other = (m.forecast(4, table=parts[6], num_paths=20).to_frame() for m in (fitted, again))
+    one, other = (m.forecast(4, table=parts[6], num_paths=50).to_frame() for m in (fitted, again))
     pd.testing.assert_frame_equal(one, other)
 
 
