@@ -743,7 +743,7 @@ NEURAL_FORECASTERS = ("nsde.fit_series", "DeepAR", "NHITS")
 
 
 def forecasting(methods: tuple[str, ...] = FORECASTERS) -> str:
-    """CRPS and coverage of some methods on each table, means over seeds."""
+    """CRPS and coverage of some methods on each table on which the others were measured, means over seeds."""
     rows = _results("forecasting.json")["rows"]
     body = []
     for name in dict.fromkeys(row["set"] for row in rows):
@@ -752,6 +752,8 @@ def forecasting(methods: tuple[str, ...] = FORECASTERS) -> str:
             own = [row for row in rows if row["set"] == name and row["method"] == method]
             means.append(sum(r["crps"] for r in own) / len(own) if own else None)
             cells.append(sum(r["coverage"] for r in own) / len(own) if own else 0.0)
+        if means[1:] == [None] * (len(methods) - 1):
+            continue
         least = min(m for m in means if m is not None)
         shown = []
         for mean, inside in zip(means, cells):

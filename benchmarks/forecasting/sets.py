@@ -2,7 +2,7 @@
 
 Files are taken from a folder: ETTh1.csv and ETTh2.csv (zhouhaoyi/ETDataset), exchange_rate.txt.gz
 (laiguokun/multivariate-time-series-data), Hourly-train.csv, Hourly-test.csv, Weekly-train.csv and Weekly-test.csv
-(Mcompetitions/M4-methods). The small ones come with statsmodels (co2) and vega_datasets (temperatures, employment, prices).
+(Mcompetitions/M4-methods), M3C.xls (M3 competition, forecasters.org; to read it, `pip install xlrd`). The small ones come with statsmodels (co2) and vega_datasets (temperatures, employment, prices).
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ import pandas as pd
 from neuralsde.data.tables.public import read_public_table
 
 M4_SERIES = 60  # of each kind, evenly spread over the file
+M3_SERIES, M3_FIRST = (
+    60,
+    1,
+)  # of each kind, evenly spread over the file from this one on: 7 of 180 were seen in development
 LONG_ORIGINS = 12  # of tables of one series, evenly spread over their last fifth
 PANEL_WINDOWS = 3  # horizons at the end of the small panels
 
@@ -76,6 +80,22 @@ def _m4(kind: str, horizon: int, season: int, seasons: tuple[int, ...]) -> Calla
     return read
 
 
+def _m3(sheet: str, freq: str, horizon: int, season: int) -> Callable[[Path], Set]:
+    """The official horizon at the end of each series."""
+
+    def read(folder: Path) -> Set:
+        table = pd.read_excel(folder / "M3C.xls", sheet_name=sheet)
+        some = table.iloc[M3_FIRST :: len(table) // M3_SERIES].iloc[:M3_SERIES]
+        parts = []
+        for name, num, *rest in some.itertuples(index=False):
+            y = np.array(rest[4 : 4 + int(num)], dtype=float)
+            dates = pd.date_range("1970-01-01", periods=len(y), freq=freq)
+            parts.append(pd.DataFrame({"unique_id": str(name).strip(), "ds": dates, "y": y}))
+        return Set(pd.concat(parts, ignore_index=True), horizon, (horizon,), season, (season,) if season > 1 else ())
+
+    return read
+
+
 def _co2(folder: Path) -> Set:
     import statsmodels.api as sm
 
@@ -125,6 +145,9 @@ SETS: dict[str, Callable[[Path], Set]] = {
     "exchange, 96 d": _exchange(96),
     "M4 hourly": _m4("hourly", 48, 24, (24, 168)),
     "M4 weekly": _m4("weekly", 13, 52, (52,)),
+    "M3 yearly": _m3("M3Year", "YS", 6, 1),
+    "M3 quarterly": _m3("M3Quart", "QS", 8, 4),
+    "M3 monthly": _m3("M3Month", "MS", 18, 12),
     "CO2, weekly": _co2,
     "Seattle, hourly": _temperatures,
     "US employment, monthly": _employment,
