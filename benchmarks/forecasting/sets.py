@@ -2,7 +2,8 @@
 
 Files are taken from a folder: ETTh1.csv and ETTh2.csv (zhouhaoyi/ETDataset), exchange_rate.txt.gz
 (laiguokun/multivariate-time-series-data), Hourly-train.csv, Hourly-test.csv, Weekly-train.csv and Weekly-test.csv
-(Mcompetitions/M4-methods), M3C.xls (M3 competition, forecasters.org; to read it, `pip install xlrd`). The small ones come with statsmodels (co2) and vega_datasets (temperatures, employment, prices).
+(Mcompetitions/M4-methods), M3C.xls (the M3 competition, forecasters.org; `pip install xlrd` to read it). The small ones come
+with statsmodels (co2) and vega_datasets (temperatures, employment, prices).
 """
 
 from __future__ import annotations
