@@ -65,7 +65,7 @@ class Own:
         sizes = np.sqrt((weights * np.stack([p.noise for p in found], axis=1)).sum(1))
         every, done = [], 0
         for rest in rests:
-            known, place = _known(rest), slice(done, done + rest.shape[1])
+            known, place = _without_gaps(rest), slice(done, done + rest.shape[1])
             every.append(Way(coefficients[place].T, sizes[place], averages(np.diff(known, axis=0))[-1], known[-1]))
             done = place.stop
         return every
@@ -82,7 +82,7 @@ class Way:
 
     def surprises(self, rest: np.ndarray) -> np.ndarray:
         """The walk of e (n, d), in units of their size, from 0 back to 0: the constant has said how they drift."""
-        steps = np.diff(_known(rest), axis=0)
+        steps = np.diff(_without_gaps(rest), axis=0)
         e = (steps - (averages(steps)[:-1] * self.coefficients[:-1]).sum(1)) / self.size
         walk = np.concatenate([np.zeros((1, rest.shape[1])), (e - e.mean(0)).cumsum(0)])
         return np.where(np.isfinite(rest), walk, np.nan)
@@ -147,7 +147,7 @@ class Moments:
         parts = []
         for column in columns:
             seen = np.isfinite(column)
-            steps = np.diff(_known(column[:, None]), axis=0)
+            steps = np.diff(_without_gaps(column[:, None]), axis=0)
             x = np.concatenate([averages(steps)[:-1, :, 0], np.ones((len(steps), 1))], axis=1)
             both = seen[1:] & seen[:-1]
             x, y = x[both], steps[both, 0]
@@ -185,7 +185,7 @@ def filled(values: np.ndarray) -> np.ndarray:
     return np.take_along_axis(values, np.maximum.accumulate(place, axis=0), axis=0)
 
 
-def _known(rest: np.ndarray) -> np.ndarray:
+def _without_gaps(rest: np.ndarray) -> np.ndarray:
     return np.nan_to_num(filled(rest))
 
 
