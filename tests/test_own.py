@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import multivariate_t
 
 import neuralsde as nsde
-from neuralsde.forecast.backtest import first_kind, seasons_in
+from neuralsde.forecast.backtest import first_kind, seasons_in, usual_moves
 from neuralsde.forecast.decomposition import Decomposition
 from neuralsde.forecast.own import FASTEST, MEMORIES, SURE, Moments, Own, averages, recursion
 from neuralsde.forecast.panel import Kind, Panel, draw, learn
@@ -95,6 +95,37 @@ def test_what_is_left_is_a_walk_of_unit_steps_without_drift(np_rng):
     assert steps.std() == pytest.approx(1, abs=0.05) and steps.mean() == pytest.approx(0, abs=1e-9)
 
 
+def test_what_is_not_seen_says_nothing_of_the_drift(np_rng):
+    whole = (1 + np_rng.standard_normal((100, 2))).cumsum(0)
+    late = whole.copy()
+    late[:60, 1] = late[90:, 0] = np.nan
+    way = Own.of([whole]).ways([late])[0]
+    for column in way.surprises(late).T:
+        steps = np.diff(column[np.isfinite(column)])
+        assert steps.mean() == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("length", [3, 8])
+def test_short_series_do_not_make_the_noise_look_small(np_rng, length):
+    series = walks(np_rng, 400, length) + walks(np_rng, 5)
+    own = Own.of(series)
+    left = [w.surprises(s) for w, s in zip(own.ways(series), series)]
+    size = np.sqrt(np.mean(np.concatenate([np.diff(x[:, 0]) for x in left[:400]]) ** 2))
+    assert size == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_step_says_nothing_of_the_noise(np_rng):
+    own = Own.of(walks(np_rng))
+    for short in (np.array([[3.0]]), np.array([[3.0], [4.0]])):
+        assert np.isnan(own.ways([short])[0].surprises(short)).all()
+
+
+def test_a_series_without_a_scale_of_its_own_tells_the_others_nothing(np_rng):
+    series = walks(np_rng)
+    assert Own.of([*series, np.array([[1e4], [2e4], [4e4]])]) == Own.of(series)
+
+
 def test_momentum_with_which_paths_would_run_away_is_made_less(np_rng):
     rest = np.exp(0.2 * np.arange(60.0))[:, None]
     rest /= np.sqrt(np.mean(np.diff(rest[:, 0]) ** 2))
@@ -141,8 +172,10 @@ def test_a_model_that_is_read_again_forecasts_new_series_alike(np_rng, tmp_path)
 
 def test_many_series_are_taken_as_different_and_a_few_as_alike(np_rng):
     t, (y, *_) = np.arange(60), walks(np_rng)
-    assert first_kind(Panel([t] * 5, [y] * 5), (), False).own
-    assert not first_kind(Panel([t] * 4, [y] * 4), (), False).own
+    many, few = (first_kind(Panel([t] * num, [y] * num), (), False) for num in (5, 4))
+    assert many.own and not few.own
+    for first, name in ((many, "all alike"), (few, "each in its own way")):
+        assert dict(usual_moves(Panel([t] * 5, [y] * 5), first))[name](first).own != first.own
 
 
 def test_a_season_of_some_of_the_series_is_found(np_rng):

@@ -179,10 +179,11 @@ def test_many_series_are_tried_at_their_very_end_and_few_over_their_last_third()
 )
 def test_a_longer_history_holds_a_season(seasons, periods, slots):
     panel = Panel([np.arange(400)] * 20, [np.ones((400, 1))] * 20)
-    moves = dict(usual_moves(panel, seasons, periods))
+    first = Kind(off=Decomposition(seasons=seasons))
+    moves = dict(usual_moves(panel, first, periods))
     assert moves["longer history"](Kind(off=Decomposition(), history=8)).history == slots
     few = Panel([np.arange(60)], [np.ones((60, 1))])
-    assert dict(usual_moves(few, seasons, periods))["longer history"](Kind(off=Decomposition(), history=8)) is None
+    assert dict(usual_moves(few, first, periods))["longer history"](Kind(off=Decomposition(), history=8)) is None
 
 
 def test_a_constant_table_is_refused():

@@ -1,7 +1,8 @@
 """A model of series at even times as a graph: level, season and scale go in beside the values, and values come out.
 
 What is taken off a series is found anew from its past by least squares, which a graph cannot hold. `series_inputs` finds it
-with numpy; the graph takes it off, rolls out the rest, and puts it back.
+with numpy; the graph takes it off, rolls out the rest, and puts it back. How a series goes on in its own way is taken off by
+`series_inputs` already.
 """
 
 from __future__ import annotations
@@ -88,27 +89,26 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
     slots, size, scale = model.config.history, model.scale.shape[0], model.scale
     module, own = SeriesGraph(rollout, off), off.own is not None
     of = "the logarithm of the values" if off.log else "the values"
-    values = "what the own way of the series left of" if own else "the last"
+    past = (
+        f"running sum of what the own way left of the last {slots} steps, in units of `size`, oldest first"
+        if own
+        else f"the last {slots} values, one step apart, oldest first, in raw units"
+    )
     told = (
         "last value less season, plus season, at the coming steps"
         if own
         else "level plus season, at the past and at the coming steps"
     )
     inputs = [
-        Port(
-            "history",
-            (slots, size),
-            f"{values} {slots} values, one step apart, oldest first{'' if own else ', in raw units'}",
-            "float64",
-        ),
+        Port("history", (slots, size), past, "float64"),
         Port("offset", (num if own else slots + num, size), f"of {of}: {told}", "float64"),
         Port("scale", (size,), f"what {of} are divided by once the offset is taken off", "float64"),
     ]
     if own:
         inputs += [
             Port("coefficients", (len(MEMORIES) + 1, size), "of the averages of its steps, then a constant", "float64"),
-            Port("averages", (len(MEMORIES), size), "of its steps, over each memory, after the last", "float64"),
-            Port("size", (size,), "of what the own way leaves", "float64"),
+            Port("averages", (len(MEMORIES), size), f"of its steps up to the last: {_memories()}", "float64"),
+            Port("size", (size,), "of what the own way leaves, in units of `scale`", "float64"),
         ]
     if scale.context_size:
         told = "covariates, then sine and cosine of each season's phase where the decomposition has `phases`"
@@ -134,6 +134,12 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
     record = {"times": [float(k + 1) for k in range(num)], "solver_steps": len(rollout.lengths)}
     unit = SMALLEST * scale.std
     return Graph(module, module.check, random, tuple(inputs), output, rollout.draws, unit, off.log, record)
+
+
+def _memories() -> str:
+    """How the averages go on."""
+    each = ", ".join(f"{a:g} of itself and {g:.3g} of the step" for a, g in zip(*recursion()))
+    return f"after a step, in units of `scale`, each is {each}"
 
 
 @door

@@ -251,23 +251,23 @@ def first_kind(panel: Panel, seasons: tuple[float, ...], log: bool) -> Kind:
 
 
 def usual_moves(
-    panel: Panel, seasons: tuple[float, ...], periods: Sequence[float] = ()
+    panel: Panel, first: Kind, periods: Sequence[float] = ()
 ) -> list[tuple[str, Callable[[Kind], Kind | None]]]:
     """Changes in the order in which they are tried. A longer history holds the shortest season; if none was found, the shortest
     of the calendar's periods: some of the series may have it."""
-    length = float(np.median([len(s) for s in panel.steps]))
+    seasons, length = first.off.seasons, float(np.median([len(s) for s in panel.steps]))
     positive = all(bool((v[np.isfinite(v)] > 0).all()) for v in panel.values)
     period = min(seasons or [p for p in periods if p < MOST_SLOTS], default=0.0)
     longer = int(min(max(period + 1, 16), length // 6, MOST_SLOTS))
     num = sum(len(s) for s in panel.steps)
-    enough, many = num >= PER_SLOT * longer, len(panel) >= MANY
+    enough = num >= PER_SLOT * longer
 
     def off(kind: Kind, **changes: object) -> Kind:
         return replace(kind, off=replace(kind.off, **changes))  # type: ignore[arg-type]
 
     return [
         ("columns apart", lambda k: replace(k, apart=True) if panel.size > 1 else None),
-        ("all alike" if many else "each in its own way", lambda k: replace(k, own=not k.own)),
+        ("all alike" if first.own else "each in its own way", lambda k: replace(k, own=not k.own)),
         ("level", lambda k: replace(off(k, level=True), own=False)),
         ("no season", lambda k: off(k, seasons=()) if seasons else None),
         ("logarithm" if positive else "", lambda k: off(k, log=not k.off.log) if positive else None),

@@ -18,7 +18,7 @@ import numpy as np
 
 MEMORIES = (1.0, 2.0, 5.0, 20.0)  # steps
 SPREADS = (0.0, 0.001, 0.01, 0.1, 1.0)  # of the averages, and of the constant
-FEWEST_STEPS = 3  # of a series that tells how far series differ
+FEWEST_STEPS = 4  # of a series that tells of others: fewer do not know their own scale
 TELLING = 1_000  # columns that tell it
 SURE = 4.0  # steps that the noise of the others counts for
 ROUNDS, LEAST_SHARE = 50, 1e-3
@@ -43,7 +43,8 @@ class Own:
     def of(cls, rests: Sequence[np.ndarray]) -> Own:
         """Found in walks (n, d) of unit steps."""
         columns = [c for rest in rests for c in rest.T]
-        every = Moments.of([columns[k] for k in np.unique(np.linspace(0, len(columns) - 1, TELLING).astype(int))])
+        long = [c for c in columns if np.isfinite(c).sum() > FEWEST_STEPS] or columns
+        every = Moments.of([long[k] for k in np.unique(np.linspace(0, len(long) - 1, TELLING).astype(int))])
         usual = np.linalg.solve(every.xx.sum(0) + np.eye(len(MEMORIES) + 1), every.xy.sum(0))
         left = every.without(usual)
         noise = max(float(left.yy.sum() / max(left.num.sum(), 1)), 1e-12)
@@ -81,11 +82,18 @@ class Way:
     last: np.ndarray
 
     def surprises(self, rest: np.ndarray) -> np.ndarray:
-        """The walk of e (n, d), in units of their size, from 0 back to 0: the constant has said how they drift."""
-        steps = np.diff(_without_gaps(rest), axis=0)
+        """The walk of e (n, d), in units of their size, from 0 back to 0: the constant has said how they drift.
+
+        Less than two steps say nothing of the size: NaN.
+        """
+        seen, steps = np.isfinite(rest), np.diff(_without_gaps(rest), axis=0)
         e = (steps - (averages(steps)[:-1] * self.coefficients[:-1]).sum(1)) / self.size
-        walk = np.concatenate([np.zeros((1, rest.shape[1])), (e - e.mean(0)).cumsum(0)])
-        return np.where(np.isfinite(rest), walk, np.nan)
+        inside = np.maximum.accumulate(seen)[:-1] & np.maximum.accumulate(seen[::-1])[::-1][1:]
+        num = inside.sum(0)
+        mean = np.where(inside, e, 0.0).sum(0) / np.maximum(num, 1)
+        lost = np.sqrt(num / np.maximum(num - 1, 1))  # the mean takes a step
+        walk = np.concatenate([np.zeros((1, rest.shape[1])), np.where(inside, lost * (e - mean), 0.0).cumsum(0)])
+        return np.where(seen & (num > 1), walk, np.nan)
 
     def whole(self, walk: np.ndarray) -> np.ndarray:
         """States (..., n, d) after the last, of a walk of e (..., n + 1, d) from there."""

@@ -337,7 +337,7 @@ def fit_series(
         shown = panel.until(Origins.of(panel, ahead).cut)
         first = first_kind(shown if len(shown) else panel, seasons, log)
         steps, most = _effort(first, panel, seconds, folder if run is not None else None, seed, ahead, resume)
-        moves = usual_moves(panel, seasons, list(names))[: min(max_trials or most, most) - 1]
+        moves = usual_moves(panel, first, list(names))[: min(max_trials or most, most) - 1]
         train = TrainConfig(steps=steps, batch_size=256, lr=3e-3, ema=0.99, seed=seed)
         places = tuple(table.context.index(name) for name in known_ahead)
         with tqdm(total=len(moves) + 2, disable=not progress, desc="fit_series", unit="trial") as bar:
