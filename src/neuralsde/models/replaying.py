@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,30 @@ from neuralsde.nets.backbone import is_plain
 from neuralsde.solvers.replay import Recordings, Replayed
 
 M = TypeVar("M", bound=nn.Module)
+
+
+class Parts:
+    """The modules in a module, and the weights and buffers of all of them; the module itself is not held."""
+
+    def __init__(self, owner: nn.Module) -> None:
+        self.modules: list[nn.Module] = []
+        self.weights: list[Tensor] = []
+        self.buffers: list[Tensor] = []
+        self._known: list[tuple[Any, list[int]]] = []
+        self._find(owner)
+        for module in self.modules:  # it grows meanwhile
+            self._find(module)
+
+    def _find(self, module: nn.Module) -> None:
+        every: Any = (module._modules, self.modules), (module._parameters, self.weights), (module._buffers, self.buffers)
+        for held, found in every:
+            found += [each for each in held.values() if each is not None]
+            self._known.append((held, [*map(id, held.values())]))
+
+    def are_those_of(self, owner: nn.Module) -> bool:
+        """Whether it still has them all; to look takes a third of the time in which they are found."""
+        same = self._known[0][0] is owner._modules
+        return same and all([*map(id, held.values())] == own for held, own in self._known)
 
 
 def replayer(
@@ -29,15 +53,12 @@ def replayer(
 
     `what` names all that the call depends on, but for the numbers in its tensors and for the owner, which may change.
     """
-    modules: list[nn.Module] = [owner]
-    weights: list[Tensor] = []
-    buffers: list[Tensor] = []
-    for module in modules:  # it grows meanwhile; `modules()` and its like take longer than a short roll-out
-        if not is_plain(module):
-            return lambda *given: None
-        modules += [child for child in module._modules.values() if child is not None]
-        weights += [weight for weight in module._parameters.values() if weight is not None]
-        buffers += [buffer for buffer in module._buffers.values() if buffer is not None]
+    parts = recordings.parts
+    if parts is None or not parts.are_those_of(owner):
+        parts = recordings.parts = Parts(owner)
+    modules, weights, buffers = parts.modules, parts.weights, parts.buffers
+    if not (is_plain(owner) and all(map(is_plain, modules))):
+        return lambda *given: None
     lower = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
     modes = (torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision(), lower)
     made_of = tuple((buffer.data_ptr(), buffer._version) for buffer in buffers)
@@ -49,7 +70,7 @@ def replayer(
     def traced(passes: Counter[str]) -> Callable[..., Tensor]:
         def call(*own: Tensor) -> Tensor:
             num = len(own) - len(weights)
-            hold((modules[1:], weights, buffers))  # their places are parts of the key: they must not become another's
+            hold((modules, weights, buffers))  # their places are parts of the key: they must not become another's
             return make(with_weights(owner, {id(old): new for old, new in zip(weights, own[num:])}), passes)(*own[:num])
 
         return call

@@ -15,12 +15,14 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -33,7 +35,7 @@ from neuralsde.data.trajectories import Lag, Paths, Trajectories, Transitions
 from neuralsde.data.transition import Transition
 from neuralsde.models.card import model_card
 from neuralsde.models.config import Drawing, ModelConfig, Sampling
-from neuralsde.models.evaluation import evaluated, with_children
+from neuralsde.models.evaluation import evaluated, with_children, with_weights
 from neuralsde.models.hub import local_folder, push
 from neuralsde.models.replaying import replayer
 from neuralsde.models.saving import read_model, write_model
@@ -84,6 +86,11 @@ class Draw:
 
     paths: Float[Tensor, "B N T *S"]
     nfe: dict[str, int]  # network passes per net, for one path
+    fetched: Float[Tensor, "B N T *S"] | None = None  # the paths on the host, if they are there already
+
+    def numpy(self) -> Float[np.ndarray, "B N T *S"]:
+        """The paths as an array."""
+        return (self.paths.cpu() if self.fetched is None else self.fetched).numpy()
 
 
 @dataclass(frozen=True)
@@ -104,8 +111,8 @@ class Starts:
 
 
 def finite(values: Tensor) -> bool:
-    """Whether all values are: x - x is 0 then, or else NaN (`torch.isfinite` is five operations)."""
-    return not bool((values - values).any())
+    """Whether all values are: so is their sum then, but where it is too large for a number."""
+    return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def observed_mean(values: Tensor, mask: Tensor | None) -> Tensor:
@@ -354,7 +361,7 @@ class SequenceModel(nn.Module, ABC):
         if starts is None and len(keys) <= chunk:
             done = model._replay(given, keys, grid, sampler, box, num_paths)
             if done is not None:
-                return Draw(done.result.reshape(batch, num_paths, num_times, *self.scale.shape), dict(done.passes))
+                return done
 
         keys, given = keys.to(device), tuple(v.to(device) for v in given)
         if len(grid.time) > 1 and num_paths > 1:
@@ -365,16 +372,22 @@ class SequenceModel(nn.Module, ABC):
             rows = slice(first, first + chunk)
             own = grid if len(grid.time) == 1 else Grid(grid.time[rows], grid.interval[rows], grid.output[rows])
             nfe = Counter[str]()
-            with self._lower():
-                check = partial(check_inside, box=box, first_path=first)
-                out.append(model._roll_out(tuple(v[rows] for v in begun), keys[rows], own, sampler, nfe, check))
+            check = partial(check_inside, box=box, first_path=first)
+            out.append(model._roll_out(tuple(v[rows] for v in begun), keys[rows], own, sampler, nfe, check))
         paths = self._finished(torch.cat(out), given[0] if starts is None else None, keys, sampler)
         return Draw(paths.reshape(batch, num_paths, num_times, *self.scale.shape), dict(nfe))
 
-    def _lower(self) -> torch.autocast:
-        """The precision in which nets draw."""
-        on_gpu = self.scale.mean.is_cuda
-        return torch.autocast("cuda", torch.bfloat16, enabled=on_gpu and self.precision == "bf16")
+    @contextmanager
+    def _lower(self) -> Iterator[SequenceModel]:
+        """The model in the precision in which its nets draw: by lower weights where all nets take them, else by autocast."""
+        if not (self.scale.mean.is_cuda and self.precision == "bf16"):
+            yield self
+        elif all(isinstance(net, Backbone) and net.takes_lower for net in self.nets.values()):
+            weights = {id(weight): weight.bfloat16() for weight in self.nets.parameters()}
+            yield with_children(self, nets=with_weights(self.nets, weights))
+        else:
+            with torch.autocast("cuda", torch.bfloat16):
+                yield self
 
     def _begin(
         self, given: tuple[Tensor, ...], keys: Noise, sampler: Any, num_paths: int, starts: Starts | None = None
@@ -435,7 +448,8 @@ class SequenceModel(nn.Module, ABC):
                     return lambda num, *own: recorded(*own)
 
                 stretches = Stretches(anew)
-        walked = self._walk(given, noise, grid, sampler, passes, check=check, stretches=stretches)
+        with self._lower() as drawn:
+            walked = drawn._walk(given, noise, grid, sampler, passes, check=check, stretches=stretches)
         return at_outputs(walked, grid)
 
     def _all_alike(self, grid: Grid, sampler: Sampling, context: Tensor | None) -> bool:
@@ -450,8 +464,8 @@ class SequenceModel(nn.Module, ABC):
         sampler: Sampling,
         box: tuple[Tensor, Tensor] | None,
         num_paths: int,
-    ) -> Replayed | None:
-        """Raw paths (P, T, *S) from raw states, if a brief call like this has come before; None where it is to be walked.
+    ) -> Draw | None:
+        """Raw paths from raw states, if a brief call like this has come before; None where it is to be walked.
 
         So it is where a path has left the box: the walk says which.
         """
@@ -468,9 +482,9 @@ class SequenceModel(nn.Module, ABC):
             def call(numbers: Tensor, *own: Tensor) -> Tensor:
                 noise = keys.with_keys(numbers)
                 begun = model._begin(own, noise, sampler, num_paths)
-                with model._lower():
+                with model._lower() as drawn:
                     # The place of the grid in memory is a part of the key: it must not become another's
-                    states = model._walk(begun, noise, hold(grid), sampler, counted)
+                    states = drawn._walk(begun, noise, hold(grid), sampler, counted)
                 good = inside(states[:, 1:], hold(box)).all()
                 paths = model._finished(at_outputs(states, grid), own[0], noise, sampler)
                 return torch.cat([paths.flatten(), good.to(paths.dtype)[None]])
@@ -481,9 +495,14 @@ class SequenceModel(nn.Module, ABC):
         if not on_gpu:  # a graph has places of its own
             numbers = tuple(v.to(self.scale.mean.device) for v in numbers)
         done = self._replayer(given, grid, (sampler, num_paths, keys.kind), whole)(*numbers)
-        if done is None or not bool(done.result[-1]):
+        if done is None:
             return None
-        return Replayed(done.result[:-1], done.passes)
+        few = done.result.numel() <= FEW_NUMBERS
+        fetched = done.result.cpu() if few else done.result[-1:].cpu()  # a device is to be waited for once
+        if not bool(fetched[-1]):
+            return None
+        form = (len(given[0]), num_paths, -1, *self.scale.shape)
+        return Draw(done.result[:-1].reshape(form), dict(done.passes), fetched[:-1].reshape(form) if few else None)
 
     def _replay_stretch(
         self,
@@ -497,9 +516,12 @@ class SequenceModel(nn.Module, ABC):
         """Steps that depend on the newest state alone, by a recording that outlives the roll-out."""
 
         def call(model: SequenceModel, counted: Counter[str]) -> Callable[..., Tensor]:
-            return lambda keys, *own: several(
-                *own, advance=model._advance_in(noise.with_keys(keys), given[1], None, grid, sampler, counted)
-            )
+            def stretch(keys: Tensor, *own: Tensor) -> Tensor:
+                with model._lower() as drawn:
+                    advance = drawn._advance_in(noise.with_keys(keys), given[1], None, grid, sampler, counted)
+                    return several(*own, advance=advance)
+
+            return stretch
 
         replayed = self._replayer(given, None, (sampler, noise.kind), call)
 

@@ -46,6 +46,8 @@ class Backbone(nn.Module):
 
     takes_target: ClassVar[bool] = False
     """Whether a state that is being generated is one more slot to it, the newest, not a part of the condition."""
+    takes_lower: ClassVar[bool] = False
+    """Whether it takes what it is given to the precision of its weights, and may so be drawn from with lower ones."""
     solves: ClassVar[bool] = False
     """Whether a part of it is found by least squares, before training."""
     refines: ClassVar[bool] = False

@@ -47,18 +47,18 @@ def read_all(nets: Sequence[nn.Module], state: Tensor, condition: Condition) -> 
 
 def fits(nets: Sequence[nn.Module], state: Tensor) -> bool:
     """Whether kernels of this module give what the nets would."""
-    return _serves(state) and (_few(nets, state) or _alike(nets))
+    return serves(state) and (_few(nets, state) or _alike(nets))
 
 
 def through(layers: nn.Module, x: Tensor) -> Tensor:
     """`layers(x)`; of few rows, by layers where these are of a perceptron."""
     few = (
-        isinstance(layers, nn.Sequential) and is_plain(layers) and len(x) <= FEW and _serves(x) and _good_layers(layers)
+        isinstance(layers, nn.Sequential) and is_plain(layers) and len(x) <= FEW and serves(x) and _good_layers(layers)
     )
     return by_layers(layers, x) if few else layers(x)  # type: ignore[arg-type]
 
 
-def _serves(x: Tensor) -> bool:
+def serves(x: Tensor) -> bool:
     """Whether kernels may take the place of torch's operations on this tensor."""
     if not x.is_cuda or x.dtype != torch.float32 or kernels(KERNELS) is None:
         return False

@@ -21,6 +21,7 @@ class UViT(Backbone):
     """Images or latents (C, h, w) in, fields of that shape out (0 at the start of training)."""
 
     takes_target: ClassVar[bool] = True
+    takes_lower: ClassVar[bool] = True
 
     def __init__(self, config: UViTConfig, form: Form) -> None:
         super().__init__(config, form)
@@ -57,9 +58,10 @@ class UViT(Backbone):
         return fields[:, 0] if self.form.num_fields == 1 else fields
 
     def forward(self, state: Float[Tensor, "B H C h w"], condition: Condition = None) -> Float[Tensor, "B *F"]:
-        x = self.inward(self.tokens(state)) + (self.rows[:, None] + self.columns[None]).flatten(0, 1)
+        own = self.inward.weight.dtype
+        x = self.inward(self.tokens(state.to(own))) + (self.rows[:, None] + self.columns[None]).flatten(0, 1)
         if self.remember is not None and condition is not None:
-            x = torch.cat([self.remember(condition)[:, None], x], dim=1)
+            x = torch.cat([self.remember(condition.to(own))[:, None], x], dim=1)
         kept = []
         for layer in self.down:
             x = layer(x)

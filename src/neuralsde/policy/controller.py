@@ -310,11 +310,11 @@ class SDEPolicy:
             begin = start if context is not None else np.concatenate([seen, start], 1)
             at = [self.plan_start, *times]
             drawn = self.model.draw(begin, at, context=context, rng=keys, sampler=self.sampler)
-            plan = drawn.paths[:, 0, 1:, -self.num_actions :].cpu().numpy()
+            plan = drawn.numpy()[:, 0, 1:, -self.num_actions :]
         else:
             held = np.repeat(start[:, None], self.config.horizon, 1)
             drawn = self.model.draw(held, [0.0, dt], context=context, rng=keys, sampler=self.sampler)
-            chunk = drawn.paths[:, 0, 1].cpu().numpy()
+            chunk = drawn.numpy()[:, 0, 1]
             plan = np.stack(_at([start, *chunk.swapaxes(0, 1)], [time / dt for time in times]), 1)
         plan = np.minimum(np.maximum(plan, self.limits[0]), self.limits[1])
         for k, values in self.levels.items():

@@ -1,7 +1,7 @@
-"""Euler's step on a GPU as one kernel after that of the nets.
+"""Euler's step on a GPU as one kernel after those of the nets.
 
-Twenty operations on small tensors take longer than the nets before them. It is used where the fields are those of `fused`
-perceptrons and a step is x + (f + pull σ d) Δt + g Δw; other steps are made as they are written, by `Fields.coefficients`.
+Twenty operations on small tensors take longer than a small net before them. The kernel makes x + (f + pull σ d) Δt + g Δw
+where nothing is differentiated; other steps are made as they are written, by `Fields.coefficients`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from neuralsde.core.extras import kernels
@@ -24,18 +25,18 @@ TILE = 256  # entries of one program
 def euler_step(fields: Fields, step: Step, condition: Any, sampler: Sampler) -> Tensor | None:
     """The state after a step; None where the kernel does not give what the fields would."""
     x = step.x
-    if not x.is_cuda or x.dtype != torch.float32 or fields.sizes.directions is not None:
+    if not fused.serves(x) or fields.sizes.directions is not None:
         return None
     terms = fields.terms(sampler)
     if not terms.noisy or terms.balance or terms.learned or terms.correlated or terms.sloped:
         return None
-    names = ["flow", "diffusion", *(["denoiser"] if terms.scored else [])]
-    state = step.state(x, step.time)
-    if not fused.fits([fields.nets["trunk"]] if fields.config.shared else [fields.nets[n] for n in names], state):
+    sigma, size = fields.sigma, x[0].numel()
+    if terms.scored and size % sigma.numel():
         return None
-    raw = fields.outputs(state, condition(step.time), *names)
-    parts = [raw[name].flatten(1) for name in (*names, "flow")[:3]]  # without a pull, the third is not looked at
-    dt, dw, start, sigma = step.dt.flatten(1), step.dw.flatten(1), x.contiguous(), fields.sigma
+    names = ["flow", "diffusion", *(["denoiser"] if terms.scored else [])]
+    raw = fields.outputs(step.state(x, step.time), condition(step.time), *names)
+    parts = [_rows(raw[name]) for name in (*names, "flow")[:3]]  # without a pull, the third is not looked at
+    dt, dw, start = step.dt.flatten(1), _rows(step.dw), x.contiguous()
     out = torch.empty_like(start)
     with torch.cuda.device_of(x):
         kernels(KERNELS).euler[(-(-x.numel() // TILE),)](
@@ -44,19 +45,25 @@ def euler_step(fields: Fields, step: Step, condition: Any, sampler: Sampler) -> 
             fields.sizes.rate,
             fields.sizes.low,
             *fields.sizes.curve,
-            sigma,
+            sigma.contiguous(),
             dt,
             dw,
             out,
             len(x),
-            x[0].numel(),
+            size,
             *(part.stride(0) for part in parts),
             dt.stride(0),
             dw.stride(0),
+            size // sigma.numel(),
             float(sampler.diffusion),
             float(terms.pull),
             PULLED=terms.scored,
-            SIGMAS=int(sigma.numel() > 1),
             TILE=TILE,
         )
     return out
+
+
+def _rows(values: Float[Tensor, "P *S"]) -> Float[Tensor, "P D"]:
+    """Flattened, the entries of a row side by side."""
+    rows = values.flatten(1)
+    return rows if rows.stride(1) == 1 else rows.contiguous()

@@ -101,6 +101,15 @@ class Grid:
         return self.time.diff(dim=1)
 
     @cached_property
+    def _extremes(self) -> tuple[float, float]:
+        """The shortest and the longest step."""
+        return float(self.lengths.min()), float(self.lengths.max())
+
+    def steps_are(self, length: float) -> bool:
+        """Whether all steps have this length, whatever the rounding."""
+        return all(abs(step - length) <= 1e-6 * length for step in self._extremes)
+
+    @cached_property
     def waits(self) -> list[bool]:
         """Whether a path, in each step, only waits for longer ones."""
         return (self.lengths == 0).any(0).tolist()

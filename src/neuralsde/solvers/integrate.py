@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -99,12 +100,18 @@ def walk(
     record[:, :num_slots] = history
     none = record[:, :0]
     newest = torch.zeros((), dtype=torch.int64, device=time.device)  # a tensor, which a recorded step reads anew
+    behind = torch.arange(1 - num_slots, 0, device=time.device)
+    known = num_slots > 1 and grid.steps_are(spacing)
 
-    def older(t: Tensor) -> Tensor:
+    def older(now: Tensor, m: int | None, t: Tensor) -> Tensor:
+        """For step m, which begins now; None: for the one of a recording that comes next."""
         if num_slots == 1:
             return none
+        if known and t is now:
+            return record.index_select(1, newest + behind) if m is None else record[:, m : m + num_slots - 1]
         query = t[:, None] - back
-        right = torch.minimum(torch.searchsorted(knots, query).clamp(min=1), newest)
+        right = torch.searchsorted(knots, query).clamp(min=1)
+        right = torch.minimum(right, newest) if m is None else right.clamp(max=num_slots - 1 + m)
         t0, t1 = knots.gather(1, right - 1), knots.gather(1, right)
         weight = ((query - t0) / (t1 - t0).clamp(min=1e-12)).clamp(0, 1).to(record.dtype)
         rows = torch.arange(num_paths, device=t.device)[:, None]
@@ -116,7 +123,7 @@ def walk(
         states = []
         *values, number = given
         for now, step, z, dw, index in zip(*(value.unbind(1) for value in values), number.unbind()):
-            x = advance(Step(x, now, step, older, z, dw, index))
+            x = advance(Step(x, now, step, partial(older, now, None), z, dw, index))
             states.append(x)
             if num_slots > 1:  # the next step looks back at it
                 record.index_copy_(1, newest.add_(1)[None], x[:, None])
@@ -135,19 +142,18 @@ def walk(
             first, own = m, dt[:, m : m + block]
             z = noise.normal(torch.arange(m, m + own.shape[1], device=x.device), shape).to(x.dtype)
             dw = own.sqrt() * z
-        if num_slots > 1:
-            newest.fill_(num_slots - 1 + m)
         k = m - first
         ready = min(most, z.shape[1] - k) if m >= after else 0
         if recorded and (ready == most or (padded and m + ready == num_steps and 4 * ready >= most)):
-            now, ahead, lacking = slice(m, m + ready), slice(k, k + ready), most - ready
-            given = (time[:, now], dt[:, now], z[:, ahead], dw[:, ahead])
-            states = recorded(ready, x, *(_padded(v, 1, lacking) for v in given), _padded(numbers[now], 0, lacking))
+            newest.fill_(num_slots - 1 + m)
+            here, ahead, lacking = slice(m, m + ready), slice(k, k + ready), most - ready
+            given = (time[:, here], dt[:, here], z[:, ahead], dw[:, ahead])
+            states = recorded(ready, x, *(_padded(v, 1, lacking) for v in given), _padded(numbers[here], 0, lacking))
             record[:, num_slots + m : num_slots + m + ready] = states[:, :ready]
             x, m = states[:, ready - 1], m + ready
         else:
-            length = dt.select(1, m)  # one operation where an index is two
-            moved = advance(Step(x, time.select(1, m), length, older, z.select(1, k), dw.select(1, k), m))
+            length, now = dt.select(1, m), time.select(1, m)  # one operation where an index is two
+            moved = advance(Step(x, now, length, partial(older, now, m), z.select(1, k), dw.select(1, k), m))
             x = torch.where(length == 0, x, moved) if grid.waits[m] else moved
             record.select(1, num_slots + m).copy_(x)
             m += 1

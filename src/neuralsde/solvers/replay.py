@@ -237,6 +237,8 @@ class Recordings:
     """
 
     def __init__(self) -> None:
+        self.parts: Any = None
+        """What the owner was last made of, for those who look whether it has changed."""
         self._lock = threading.Lock()  # the tensors of a CUDA graph are one call's at a time
         self._kept: OrderedDict[Hashable, Recorded | Traced | int] = OrderedDict()
 
