@@ -24,6 +24,7 @@ from neuralsde.solvers.noise import Noise
 from neuralsde.training.checkpoints import CheckpointError, Checkpoints
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import NonFiniteLoss, learning_rate
+from neuralsde.training.graphs import compiled_layers, operations
 
 SCRIPT = Path(__file__).parent / "support" / "distributed_fit.py"
 QUIET = {"progress": False, "cpu": True, "batch_size": 32}
@@ -453,6 +454,25 @@ def test_noise_on_the_context_flattens_what_depends_on_it():
         fit(bare, without, steps=1, context_noise=0.1, **QUIET)
     with pytest.raises(ValueError, match="must not be negative"):
         TrainConfig(context_noise=-1.0)
+
+
+def test_a_compiler_that_does_not_work_is_noticed_before_the_training():
+    model, _ = problem()
+
+    def fails():
+        raise RuntimeError("no compiler\nhere")
+
+    said = pytest.warns(UserWarning, match="cannot be compiled here .no compiler.: training goes on")
+    with said, compiled_layers(model, fails):
+        assert all(module._compiled_call_impl is None for module in model.modules())
+    with compiled_layers(model, lambda: None):
+        assert any(module._compiled_call_impl is not None for module in model.modules())
+    assert all(module._compiled_call_impl is None for module in model.modules())
+
+
+def test_operations_of_products_are_counted():
+    x, y = torch.randn(3, 5), torch.randn(5, 7)
+    assert operations(lambda: x @ y) == 2 * 3 * 5 * 7
 
 
 COMPILED = """

@@ -31,7 +31,11 @@ class Parts:
             self._find(module)
 
     def _find(self, module: nn.Module) -> None:
-        every: Any = (module._modules, self.modules), (module._parameters, self.weights), (module._buffers, self.buffers)
+        every: Any = (
+            (module._modules, self.modules),
+            (module._parameters, self.weights),
+            (module._buffers, self.buffers),
+        )
         for held, found in every:
             found += [each for each in held.values() if each is not None]
             self._known.append((held, [*map(id, held.values())]))

@@ -53,8 +53,8 @@ class RunOptions:
     """Processes on this machine that share each batch, one GPU or a part of the CPU cores each."""
     accumulate: Count = 1
     """Parts in which a process computes its batch one after another: less memory for the same step."""
-    compile: bool = False
-    """Compile the layers of the nets: a minute to begin with, then faster steps of large nets on a GPU."""
+    compile: bool | None = None
+    """Compile the layers of the nets: a minute to begin with, then faster steps. None: on a GPU, where that pays."""
     graph: bool = True
     """Replay the training step as a CUDA graph, where there is one GPU."""
     log_every: Count = 50

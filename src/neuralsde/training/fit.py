@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,15 @@ from neuralsde.training.average import Average
 from neuralsde.training.checkpoints import Checkpoint, Checkpoints, damaged
 from neuralsde.training.config import RunOptions, TrainConfig
 from neuralsde.training.distributed import in_processes, num_launched
-from neuralsde.training.graphs import CapturedStep, can_capture, compiled_layers, set_rate
+from neuralsde.training.graphs import (
+    PAYS,
+    CapturedStep,
+    can_capture,
+    compiled_layers,
+    operations,
+    repeated_layers,
+    set_rate,
+)
 from neuralsde.training.run_folder import RunFolder, check_run, open_run
 
 if TYPE_CHECKING:
@@ -55,6 +64,7 @@ SET_POINTS = (
 LAST = 0.2  # share of the steps that learn from windows, where a model asks for them
 PER_WINDOW = 8  # pairs of a batch for one of its windows
 FINGERPRINT_SIZE = 4_096
+FEW_ROWS = 8  # of a batch, on which the operations of a step are counted
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 
 
@@ -152,8 +162,7 @@ def _run_loop(
     resume: bool,
 ) -> SequenceModel:
     try:
-        with compiled_layers(model, options):
-            return _Loop(model, pairs, val, config, options, folder, resume).run()
+        return _Loop(model, pairs, val, config, options, folder, resume).run()
     finally:
         for mark in ("forward", "_original_forward", "_is_accelerate_prepared"):  # or a second fit would inherit them
             model.__dict__.pop(mark, None)
@@ -237,6 +246,27 @@ class _Loop:
             self.accelerator.init_trackers("neuralsde", config={k: str(v) for k, v in asdict(config).items()})
 
     def run(self) -> SequenceModel:
+        rows = self.config.batch_size // self.accelerator.num_processes // self.options.accumulate
+        with compiled_layers(self.model, partial(self._rehearse, rows) if self._compiles() else None):
+            return self._run_from_data()
+
+    def _compiles(self) -> bool:
+        """Whether layers are compiled: as asked, or where the training is long enough."""
+        if self.options.compile is not None:
+            return self.options.compile
+        if self.accelerator.device.type != "cuda" or not repeated_layers(self.model):
+            return False
+        forward = operations(partial(self._rehearse, FEW_ROWS)) / FEW_ROWS * self.config.batch_size
+        return 3 * forward * self.config.steps > PAYS
+
+    def _rehearse(self, num: int) -> None:
+        """The losses of so many rows."""
+        device = self.accelerator.device
+        noise = Noise.for_step(self.config.seed, 0, torch.arange(num, device=device))
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), self.accelerator.autocast():
+            self.model.loss(self.data.batch(noise), noise)
+
+    def _run_from_data(self) -> SequenceModel:
         if self.stream is None:
             return self._run()
         share = {"process": self.accelerator.process_index, "num_processes": self.accelerator.num_processes}

@@ -1,4 +1,5 @@
-"""Faster training steps. As a CUDA graph: the same numbers without launching hundreds of small kernels one by one.
+"""Faster training steps: compiled layers, and CUDA graphs, which give the same numbers without launching hundreds of small
+kernels one by one.
 
 Small nets keep a GPU waiting for the host. A graph records the kernels of one step and replays them with a single launch;
 what changes from step to step (the keys of the noise, the learning rate) lives in tensors that are overwritten in between;
@@ -21,6 +22,7 @@ from neuralsde.solvers.replay import Recorded, aside
 from neuralsde.training.config import RunOptions
 
 WARM_UP = 3  # steps before the recording, in which libraries and the optimiser set up their memory
+PAYS = 2e16  # operations of a training, on an H200 some three minutes, from which on it is shorter with compiled layers
 
 
 def can_capture(model: SequenceModel, options: RunOptions, device: torch.device, num_processes: int) -> bool:
@@ -34,17 +36,40 @@ def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     return [module for module in model.modules() if getattr(module, "repeated", False)]
 
 
+def operations(call: Callable[[], object]) -> int:
+    """Of the products in a call."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return int(counter.get_total_flops())
+
+
 @contextmanager
-def compiled_layers(model: SequenceModel, options: RunOptions) -> Iterator[None]:
-    """The layers of which nets have many, compiled for a while; weights and their names stay as they are."""
-    layers = repeated_layers(model) if options.compile else []
+def compiled_layers(model: SequenceModel, rehearse: Callable[[], object] | None) -> Iterator[None]:
+    """The layers of which nets have many, compiled for a while; weights and their names stay as they are.
+
+    `rehearse` calls them, so that a compiler that does not work here is noticed before the training; None compiles nothing.
+    """
+    layers = repeated_layers(model) if rehearse is not None else []
     try:
         for layer in layers:
             layer.compile()
+        if layers and rehearse is not None:
+            try:
+                rehearse()
+            except Exception as error:  # of many kinds
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                warnings.warn(f"Layers cannot be compiled here ({reason}): training goes on without.", stacklevel=6)
+                _as_they_were(layers)
         yield
     finally:
-        for layer in layers:
-            layer._compiled_call_impl = None
+        _as_they_were(layers)
+
+
+def _as_they_were(layers: list[torch.nn.Module]) -> None:
+    for layer in layers:
+        layer._compiled_call_impl = None
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:
