@@ -5,7 +5,7 @@
 
 Perceptrons: one kernel for all nets, steps replayed as a CUDA graph; a short roll-out that comes again is one graph. Frames:
 a U-ViT of 256 tokens and four slots, in bf16 as it would be trained, beside float32. All ways draw with the same keys. Times
-are medians of interleaved repeats; beside them the largest difference of states from those of kernels launched one by one,
+are medians of interleaved repeats, of a brief roll-out of one path those of twenty calls in a row; beside them the largest difference of states from those of kernels launched one by one,
 after one step and at the end, in units of the data's standard deviation. On one core of a CPU: perceptrons alone.
 """
 
@@ -37,7 +37,8 @@ from neuralsde.training.run_folder import provenance, write_results
 from neuralsde.video.model import load_video_model
 from neuralsde.video.predict import as_values, predict
 
-REPEATS = 3
+REPEATS, IN_A_ROW = 3, 20
+BRIEF = 100  # steps of one path, up to which calls are timed in a row: what other work leaves in the host's caches is as long
 WIDTHS = (192, 512, 768)  # of the U-ViT: 2.4, 37 and 115 million parameters
 
 
@@ -52,17 +53,18 @@ def launched() -> Iterator[None]:
         sequence.ENOUGH, sequence.SHORT, fused.KERNELS, noise.KERNELS = before
 
 
-def timed(draw: Callable[[], Tensor]) -> tuple[float, Tensor]:
-    """Milliseconds, and the paths."""
+def timed(draw: Callable[[], Tensor], calls: int = 1) -> tuple[float, Tensor]:
+    """Milliseconds of a call, and the paths."""
     wait = torch.cuda.synchronize if torch.cuda.is_available() else int
     wait()
     began = time.perf_counter()
-    paths = draw()
+    for _ in range(calls):
+        paths = draw()
     wait()
-    return 1e3 * (time.perf_counter() - began), paths
+    return 1e3 * (time.perf_counter() - began) / calls, paths
 
 
-def compare(ways: dict[str, Callable[[], Tensor]], scale: float) -> dict[str, Any]:
+def compare(ways: dict[str, Callable[[], Tensor]], scale: float, calls: int = 1) -> dict[str, Any]:
     """Median times of interleaved repeats, after one of each, and how far the paths are from those of the first way."""
     took: dict[str, list[float]] = {name: [] for name in ways}
     for way in ways.values():
@@ -70,7 +72,7 @@ def compare(ways: dict[str, Callable[[], Tensor]], scale: float) -> dict[str, An
     paths = {name: timed(way)[1] for name, way in ways.items()}
     for _ in range(REPEATS):
         for name, way in ways.items():
-            took[name].append(timed(way)[0])
+            took[name].append(timed(way, calls)[0])
     first = next(iter(ways))
     row: dict[str, Any] = {f"{name}_ms": float(np.median(values)) for name, values in took.items()}
     row |= {f"{name}_ratio": row[f"{name}_ms"] / row[f"{first}_ms"] for name in ways if name != first}
@@ -193,9 +195,18 @@ def main() -> None:
                 if other is None:
                     continue
                 del ways["launched"]
-            row = compare(ways | ({} if other is None else {"torchsde": other}), scale)
+            calls = IN_A_ROW if num == 1 and steps <= BRIEF else 1
+            row = compare(ways | ({} if other is None else {"torchsde": other}), scale, calls)
             rows.append(
-                {"net": "perceptron", "history": history, "shared": shared, "paths": num, "steps": steps, **row}
+                {
+                    "net": "perceptron",
+                    "history": history,
+                    "shared": shared,
+                    "paths": num,
+                    "steps": steps,
+                    "calls in a row": calls,
+                    **row,
+                }
             )
             print(rows[-1], flush=True)
     for width in () if args.cpu else WIDTHS:

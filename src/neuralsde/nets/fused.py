@@ -5,8 +5,8 @@ A small net is a chain of small products, and a GPU spends its time between them
 - Few rows (a path, a plan of one robot): one kernel for a layer with its norm, activation and residual, spread over the whole
   chip.
 - Many rows of narrow nets: one kernel for all layers, and for several nets side by side. A tile of rows stays in registers from
-  the first layer to the last; products are put together from three of TF32. All tiles are computed alike, so a row has the same
-  bits among any number of others.
+  the first layer to the last; products are put together from three in half precision, or of TF32 in the first layer and the
+  last. All tiles are computed alike, so a row has the same bits among any number of others.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from neuralsde.nets.mlp import MLP, Block
 KERNELS = "neuralsde.nets.kernel"
 WIDTHS = (16, 32, 64, 128)  # whose weights fit beside each other in the memory of a multiprocessor
 MOST = 128  # inputs, and outputs
-TILE = 32  # rows of a tile
-WARPS, OF_SEVERAL = 8, 4  # of a program: those of one net have a multiprocessor to themselves
-STAGES = 1
+TILE = 128  # rows of a tile
+WARPS, STAGES = 8, 1  # of a program
 FEW = 8  # rows up to which a layer is one kernel: each row reads all weights
 WIDEST = 1024  # inputs of such a layer
 OUTS = 4  # outputs of one of its programs
@@ -191,7 +190,7 @@ def perceptrons(nets: Sequence[Any], x: Tensor) -> list[Tensor]:
             OUTS=_padded(max(sizes)),
             TILE=TILE,
             PRECISION="tf32" if lower else "tf32x3",
-            num_warps=WARPS if len(nets) == 1 else OF_SEVERAL,
+            num_warps=WARPS,
             num_stages=STAGES,
         )
     parts = out.split([len(x) * size for size in sizes])

@@ -23,6 +23,27 @@ def linear(table, entry, x, ins, outs, num_in, num_out, PRECISION: tl.constexpr)
 
 
 @triton.jit
+def halves(x):
+    """Numbers as sums of two in half precision: 22 bits of their mantissa."""
+    high = x.to(tl.float16)
+    return high, (x - high.to(tl.float32)).to(tl.float16)
+
+
+@triton.jit
+def inner_linear(table, entry, x, index, W: tl.constexpr, PRECISION: tl.constexpr) -> tl.tensor:
+    """A layer from a tile's width to its width. Its inputs are those that a norm or an activation leaves: of ordinary size."""
+    if PRECISION == "tf32":
+        y = linear(table, entry, x, index, index, W, W, PRECISION)
+    else:
+        weight = tl.load(table + entry).to(tl.pointer_type(tl.float32))
+        high, low = halves(tl.load(weight + index[None, :] * W + index[:, None]))
+        x_high, x_low = halves(x)
+        y = tl.dot(x_high, high, tl.dot(x_high, low, tl.dot(x_low, high)))
+        y += vector(table, entry + 1, index, index < W)[None, :]
+    return y
+
+
+@triton.jit
 def norm(table, entry, x, index, eps, W: tl.constexpr) -> tl.tensor:
     """Layer normalisation of rows."""
     x = x - (tl.sum(x, 1) / W)[:, None]
@@ -58,8 +79,8 @@ def perceptrons(
     for block in range(DEPTH):
         first = 4 + 6 * block
         h = norm(table, first, y, inner, eps, W)
-        h = linear(table, first + 2, h, inner, inner, W, W, PRECISION)
-        y += linear(table, first + 4, h * tl.sigmoid(h), inner, inner, W, W, PRECISION)
+        h = inner_linear(table, first + 2, h, inner, W, PRECISION)
+        y += inner_linear(table, first + 4, h * tl.sigmoid(h), inner, W, PRECISION)
     y = norm(table, 4 + 6 * DEPTH, y, inner, eps, W)
     y = linear(table, 6 + 6 * DEPTH, y, inner, outs, W, num_out, PRECISION)
     mask = (row[:, None] < rows) & (outs[None, :] < num_out)

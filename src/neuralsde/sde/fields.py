@@ -219,8 +219,8 @@ class Fields:
 
 
 def _plain(values: Tensor) -> Tensor:
-    """In float32, whatever the autocast; nets in float64 keep it."""
-    return values if values.dtype == torch.float64 else values.float()
+    """In float32, whatever the precision of the nets, and in one piece; nets in float64 keep it."""
+    return values if values.dtype == torch.float64 else values.to(torch.float32, memory_format=torch.contiguous_format)
 
 
 def _times(correlation: Correlation, g: Tensor, v: Tensor) -> Tensor:

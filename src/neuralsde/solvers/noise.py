@@ -12,7 +12,7 @@ import copy
 import math
 import operator
 from collections.abc import Hashable, Sequence
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -82,7 +82,7 @@ class Noise:
         if rng is None:
             rng = torch.Generator()
             rng.seed()
-        elif isinstance(rng, SupportsIndex) and not isinstance(rng, (np.ndarray, Tensor, type)):
+        elif hasattr(type(rng), "__index__") and not isinstance(rng, (np.ndarray, Tensor, type)):
             seed = operator.index(rng)
             if not -(2**63) <= seed < 2**64:
                 raise ValueError(f"`rng` as a seed must be from -2^63 to 2^64 - 1. Got {seed}. Pass rng=0, say.")
