@@ -5,8 +5,9 @@
 
 Perceptrons: one kernel for all nets, steps replayed as a CUDA graph; a short roll-out that comes again is one graph. Frames:
 a U-ViT of 256 tokens and four slots, in bf16 as it would be trained, beside float32. All ways draw with the same keys. Times
-are medians of interleaved repeats, of a brief roll-out of one path those of twenty calls in a row; beside them the largest difference of states from those of kernels launched one by one,
-after one step and at the end, in units of the data's standard deviation. On one core of a CPU: perceptrons alone.
+are medians of interleaved repeats; those of a brief roll-out of one path are of twenty calls in a row. Beside them the largest
+difference of states from those of kernels launched one by one, after one step and at the end, in units of the data's standard
+deviation. On one core of a CPU: perceptrons alone.
 """
 
 from __future__ import annotations
