@@ -452,10 +452,12 @@ PARTS = {
 }
 SAMPLED = (
     "NSDE, brief training",
+    "NSDE, equal samples",
     "NSDE",
     "Diffusion Policy, U-Net",
     "Diffusion Policy, transformer",
     "Rectified Flow policy",
+    "behaviour cloning, equal samples",
     "behaviour cloning",
 )
 BARE = {

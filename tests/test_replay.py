@@ -17,7 +17,7 @@ from neuralsde.models import sequence
 from neuralsde.models.build import build
 from neuralsde.nets import fused
 from neuralsde.nets.backbone import Form
-from neuralsde.nets.config import EncodedConfig, MLPConfig
+from neuralsde.nets.config import EncodedConfig, MLPConfig, UViTConfig
 from neuralsde.nets.encoded import EncodedMLP, Prepared
 from neuralsde.nets.mlp import MLP
 from neuralsde.policy.controller import Still
@@ -361,6 +361,74 @@ def test_a_recording_in_bf16_keeps_its_casts(monkeypatch):
         torch.randn(64, 2**20, device="cuda")  # takes memory that is free
     monkeypatch.setattr(sequence, "ENOUGH", 10**9)
     assert all(torch.equal(x, paths()) for x in found)
+
+
+def films(**settings):
+    x = np.random.default_rng(0).standard_normal((4, 12, 2, 4, 4)).cumsum(1)
+    data = nsde.Trajectories.from_arrays(list(x))
+    net = UViTConfig(width=32, layers=3, heads=2)
+    return nsde.NeuralSDE.for_data(data, **{"net": net, "history": 3, "shared": True, "denoiser": None, **settings})
+
+
+@gpu
+def test_large_nets_draw_with_weights_in_bf16_recorded_or_not(monkeypatch):
+    model = films().cuda().eval()
+    torch.nn.init.normal_(model.nets["trunk"].outward.weight, std=0.1)
+    model.sampler = replace(model.sampler, box=None)
+    start = np.random.default_rng(1).standard_normal((2, 3, 2, 4, 4))
+
+    def paths(steps):
+        return model.sample(start, np.arange(steps + 1.0), num_paths=3, rng=0)
+
+    exact = paths(1)
+    model.precision = "bf16"
+    rough = paths(1)
+    apart = ((rough - exact) / model.scale.std)[:, :, 1].square().mean().sqrt()
+    assert 0 < apart < 1e-2 and rough.dtype == torch.float32
+    for steps in (8, 60):
+        found = [paths(steps) for _ in range(3)]
+        monkeypatch.setattr(sequence, "ENOUGH", 10**9)
+        monkeypatch.setattr(sequence, "SHORT", 0)
+        assert all(torch.equal(x, paths(steps)) for x in found)
+        monkeypatch.undo()
+    with torch.no_grad():
+        model.nets["trunk"].outward.weight.mul_(2.0)
+    assert not torch.equal(paths(8), found[0][:, :, :9])  # a recording casts the weights as they are
+
+
+@gpu
+@pytest.mark.parametrize("settings", [{}, {"denoiser": nsde.Denoiser(), "noise": (0.1, 0.2)}])
+def test_a_step_of_frames_in_one_kernel_is_the_step_as_it_is_written(settings, monkeypatch):
+    model = films(**settings).cuda().eval()
+    torch.nn.init.normal_(model.nets["trunk"].outward.weight, std=0.1)
+    sampler = nsde.Sampler(box=None, pull=0.5 if settings else 0.0)
+    start = np.random.default_rng(1).standard_normal((2, 3, 2, 4, 4))
+    made = []
+    monkeypatch.setattr(law, "euler_step", lambda *given: made.append(euler_step(*given)) or made[-1])
+    fast = model.sample(start, np.arange(3.0), num_paths=3, rng=0, sampler=sampler)
+    assert made and all(x is not None for x in made)
+    monkeypatch.setattr(law, "euler_step", lambda *given: None)
+    slow = model.sample(start, np.arange(3.0), num_paths=3, rng=0, sampler=sampler)
+    torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("spacing", [1.0, 0.5])
+def test_slots_of_even_steps_are_those_that_are_looked_up_by_their_time(spacing, monkeypatch):
+    noise = Noise.draw(0, 4)
+    grid = grid_between(spacing * torch.arange(41.0, dtype=torch.float64)[None], spacing, torch.device("cpu"))
+    seen = []
+
+    def advance(step):
+        seen.append(step.state(step.x, step.time))
+        return 0.9 * seen[-1].mean(1) + step.dw
+
+    one = walk(advance, torch.randn(4, 3, 2), grid, noise, spacing=spacing)
+    fast, seen = seen, []
+    monkeypatch.setattr(type(grid), "steps_are", lambda *given: False)
+    assert len(fast) == 40 and one.std() > 0.1
+    history = torch.stack([fast[0][:, k] for k in range(3)], 1)
+    other = walk(advance, history, grid, noise, spacing=spacing)
+    assert torch.equal(one, other) and all(map(torch.equal, fast, seen))
 
 
 @gpu

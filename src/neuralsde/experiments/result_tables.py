@@ -11,7 +11,7 @@ from typing import Any
 
 from neuralsde.experiments.config import ROBUSTNESS
 from neuralsde.experiments.recipes import video as recipes
-from neuralsde.experiments.recipes.pusht import comparison
+from neuralsde.experiments.recipes.pusht import RATES, comparison, trials
 from neuralsde.metrics.imitation import wilson
 
 WORLDS = [variant.name for variant in ROBUSTNESS]
@@ -185,6 +185,17 @@ def pusht_ablations(values: Mapping[str, Any]) -> str:
     ours = {label: row for label, row in _pusht_rows(values).items() if label == "NSDE" or _is_ablation(label)}
     rows = [[label, *_figures(row), _sizes(row)] for label, row in ours.items()]
     return _table("method | score | success | seeds × episodes", rows)
+
+
+def pusht_trials(values: Mapping[str, Any]) -> str:
+    """Scores of every method at its learning rates."""
+    rows: dict[str, list[str]] = {}
+    for label in trials():
+        name = label.rsplit(", rate", 1)[0]
+        found = values["summary"].get(label)
+        rows.setdefault(name, []).append(_figures(found)[0] if found else ABSENT)
+    columns = " | ".join(f"rate × {factor:.2g}" for factor in RATES)
+    return _table(f"method, score | {columns}", [[name, *cells] for name, cells in rows.items()])
 
 
 def _figures(row: Mapping[str, Any]) -> list[str]:
@@ -468,6 +479,7 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "branching": branching,
     "known-sdes": known_sdes,
     "pusht": pusht,
+    "pusht-trials": pusht_trials,
     "video-collisions": collisions,
     "video-fronts": fronts,
     "video-fronts-128": fronts,

@@ -46,6 +46,7 @@ COMPARISONS: dict[str, Callable[[], dict[str, Experiment]]] = {
     "branching": branching.comparison,
     "known-sdes": known_sdes.comparison,
     "pusht": pusht.comparison,
+    "pusht-trials": pusht.trials,
     "video-collisions": video.comparison,
     "video-fronts": video.fronts,
     "video-fronts-128": video.large_fronts,
