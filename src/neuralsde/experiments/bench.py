@@ -281,6 +281,8 @@ def films(device: str, repeats: int) -> list[dict[str, Any]]:
         "regression": video.regression(),
     }
     models = {name: build(run.model, pairs).to(device) for name, run in runs.items()}
+    for name, run in runs.items():
+        models[name].precision = run.train.precision  # as after a training
     start = torch.zeros(1, video.CONTEXT, *LATENTS, device=device)
     rows = []
     for num, frames in ((1, 32), (64, 32)) if gpu else ((1, 4),):
