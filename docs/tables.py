@@ -924,6 +924,23 @@ def training_rate() -> str:
     return _show([["nets", "kernels of a step", "steps per s", "one shared net = 1"], *body])
 
 
+def training_frames() -> str:
+    """Training steps per second of U-ViTs on a GPU, and their share of the rate of one large product."""
+    body = [
+        [
+            f"{row['millions']:.3g} million",
+            row["kernels"],
+            f"{row['steps_per_s']:.3g}",
+            f"{row['teraflops']:.0f}",
+            f"{100 * row['of_product']:.0f} %",
+        ]
+        for row in _results("training_rate.json")["frames"]
+        if "kernels" in row
+    ]
+    head = ["parameters", "kernels of a step", "steps per s", "TFLOP/s", "of one large product"]
+    return _show([head, *body])
+
+
 def rollouts_cpu() -> str:
     """Roll-outs of perceptrons on one core of a CPU, as times of ours."""
     body = [[*_rolled_out(row), *_of_others(row)] for row in _results("rollouts_cpu.json")["rows"]]
@@ -961,10 +978,8 @@ def floors() -> str:
             name = (
                 f"{'one shared net' if row['shared'] else 'two nets'}, {row['paths']:,} path{'s' * (row['paths'] > 1)}"
             )
-            work, size = (
-                3 * 2 * 2 * weights * row["paths"],
-                4 * weights,
-            )  # three TF32 products, at half the speed of bf16
+            slow = 2 if row["shared"] else 1  # three products: of TF32 at half the speed of bf16, or in half precision
+            work, size = 3 * 2 * slow * weights * row["paths"], 4 * weights
         elif row["net"] == "U-ViT":
             weights = row["millions"] * 1e6
             name = f"U-ViT, {row['millions']:.0f} million, {row['paths']} future{'s' * (row['paths'] > 1)}"
@@ -1102,6 +1117,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "forecasting-neural": lambda: forecasting(NEURAL_FORECASTERS),
     "rollouts": rollouts,
     "training-rate": training_rate,
+    "training-frames": training_frames,
     "rollouts-cpu": rollouts_cpu,
     "forecasting-scale": forecasting_scale,
     "transport": transport,

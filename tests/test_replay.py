@@ -366,7 +366,7 @@ def test_a_recording_in_bf16_keeps_its_casts(monkeypatch):
 def films(**settings):
     x = np.random.default_rng(0).standard_normal((4, 12, 2, 4, 4)).cumsum(1)
     data = nsde.Trajectories.from_arrays(list(x))
-    net = UViTConfig(width=32, layers=3, heads=2)
+    net = UViTConfig(width=32)
     return nsde.NeuralSDE.for_data(data, **{"net": net, "history": 3, "shared": True, "denoiser": None, **settings})
 
 

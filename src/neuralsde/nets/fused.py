@@ -5,8 +5,8 @@ A small net is a chain of small products, and a GPU spends its time between them
 - Few rows (a path, a plan of one robot): one kernel for a layer with its norm, activation and residual, spread over the whole
   chip.
 - Many rows of narrow nets: one kernel for all layers, and for several nets side by side. A tile of rows stays in registers from
-  the first layer to the last; products are put together from three in half precision, or of TF32 in the first layer and the
-  last. All tiles are computed alike, so a row has the same bits among any number of others.
+  the first layer to the last; products are put together from three of TF32, or in half precision. All tiles are computed
+  alike, so a row has the same bits among any number of others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from neuralsde.nets.mlp import MLP, Block
 KERNELS = "neuralsde.nets.kernel"
 WIDTHS = (16, 32, 64, 128)  # whose weights fit beside each other in the memory of a multiprocessor
 MOST = 128  # inputs, and outputs
-TILE = 128  # rows of a tile
+TILES = {1: (32, "tf32x3"), 2: (128, "halves")}
+"""Rows of a tile, and the products of its inner layers, for one net and for several: what was fastest with 4,096 rows."""
 WARPS, STAGES = 8, 1  # of a program
 FEW = 8  # rows up to which a layer is one kernel: each row reads all weights
 WIDEST = 1024  # inputs of such a layer
@@ -174,9 +175,10 @@ def perceptrons(nets: Sequence[Any], x: Tensor) -> list[Tensor]:
     table = hold(_table(sizes, tuple(p.data_ptr() for net in nets for p in net.parameters()), x.device))
     (width, num_in), depth = nets[0].inward.weight.shape, len(nets[0].blocks)
     out = x.new_empty(len(x) * sum(sizes))
+    tile, inner = TILES[min(len(nets), 2)]
     lower = torch.is_autocast_enabled("cuda") or torch.get_float32_matmul_precision() != "highest"
     with torch.cuda.device_of(x):
-        kernels(KERNELS).perceptrons[(-(-len(x) // TILE), len(nets))](
+        kernels(KERNELS).perceptrons[(-(-len(x) // tile), len(nets))](
             x.contiguous(),
             table,
             out,
@@ -188,8 +190,9 @@ def perceptrons(nets: Sequence[Any], x: Tensor) -> list[Tensor]:
             W=width,
             DEPTH=depth,
             OUTS=_padded(max(sizes)),
-            TILE=TILE,
+            TILE=tile,
             PRECISION="tf32" if lower else "tf32x3",
+            INNER="tf32" if lower else inner,
             num_warps=WARPS,
             num_stages=STAGES,
         )

@@ -32,14 +32,14 @@ def halves(x):
 @triton.jit
 def inner_linear(table, entry, x, index, W: tl.constexpr, PRECISION: tl.constexpr) -> tl.tensor:
     """A layer from a tile's width to its width. Its inputs are those that a norm or an activation leaves: of ordinary size."""
-    if PRECISION == "tf32":
-        y = linear(table, entry, x, index, index, W, W, PRECISION)
-    else:
+    if PRECISION == "halves":
         weight = tl.load(table + entry).to(tl.pointer_type(tl.float32))
         high, low = halves(tl.load(weight + index[None, :] * W + index[:, None]))
         x_high, x_low = halves(x)
         y = tl.dot(x_high, high, tl.dot(x_high, low, tl.dot(x_low, high)))
         y += vector(table, entry + 1, index, index < W)[None, :]
+    else:
+        y = linear(table, entry, x, index, index, W, W, PRECISION)
     return y
 
 
@@ -67,6 +67,7 @@ def perceptrons(
     OUTS: tl.constexpr,
     TILE: tl.constexpr,
     PRECISION: tl.constexpr,
+    INNER: tl.constexpr,
 ) -> None:
     """A tile of rows of one net: program (tile, net)."""
     table += tl.program_id(1) * ENTRIES
@@ -79,8 +80,8 @@ def perceptrons(
     for block in range(DEPTH):
         first = 4 + 6 * block
         h = norm(table, first, y, inner, eps, W)
-        h = inner_linear(table, first + 2, h, inner, W, PRECISION)
-        y += inner_linear(table, first + 4, h * tl.sigmoid(h), inner, W, PRECISION)
+        h = inner_linear(table, first + 2, h, inner, W, INNER)
+        y += inner_linear(table, first + 4, h * tl.sigmoid(h), inner, W, INNER)
     y = norm(table, 4 + 6 * DEPTH, y, inner, eps, W)
     y = linear(table, 6 + 6 * DEPTH, y, inner, outs, W, num_out, PRECISION)
     mask = (row[:, None] < rows) & (outs[None, :] < num_out)
