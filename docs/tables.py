@@ -425,6 +425,31 @@ def _claims_fork(*claims: str) -> Callable[[], str]:
     return table
 
 
+FORK_CLAIMS = {
+    "balance and pull": "weight of the score",
+    "constant of the authors' code": "weight of the score",
+    "balance": "weight of the score",
+    "constant, fitted": "weight of the score",
+    "learned α(x)": "weight of the score",
+    "decoupled, ours": "f and g",
+    "decoupled, the paper's losses": "f and g",
+    "joint likelihood": "f and g",
+}
+
+
+def claims_fork_short() -> str:
+    """Shares of the upper branch and distances, for the weights of the score and for joint training."""
+    head, *rows = _parse(TABLES["claims-fork"]())[0]
+    found = {line[0]: line for line in rows}
+    names = ("upper branch", "distance")
+    columns = [(name, density) for density in (1, 10) for name in names]
+    body = [
+        [what, way, *(found[f"{way}, density {density}"][head.index(name)] for name, density in columns)]
+        for way, what in FORK_CLAIMS.items()
+    ]
+    return _show([["what", "way", *(f"{name}, density {density}" for name, density in columns)], *body])
+
+
 # Push-T
 
 PUSHT = (
@@ -438,7 +463,7 @@ PUSHT = (
     "IBC",
 )
 PAPER_PUSHT = {"NSDE": "0.97", "Diffusion Policy": "0.95", "IBC": "0.90", "BET": "0.79", "LSTM-GMM": "0.67"}
-"""The paper's table of Push-T: what it calls success rate is the score here."""
+"""The paper's table of Push-T: what it calls success rate is the score here. Rivals are those of Chi et al., from keypoints."""
 PARTS = {
     "NSDE, brief training": "all parts, likelihood loss",
     "NSDE, brief training, squared error": "all parts, squared error",
@@ -495,7 +520,19 @@ def pusht_samples() -> str:
 
 def pusht_paper() -> str:
     """What the paper publishes."""
-    return _show([["method", "score in the paper"], *([k, v] for k, v in PAPER_PUSHT.items())])
+    rows = [[k, "pose and action" if k == "NSDE" else "keypoints", v] for k, v in PAPER_PUSHT.items()]
+    return _show([["method", "state", "score in the paper"], *rows])
+
+
+def _with_state(cells: Cells) -> Cells:
+    """A table of policies with what each one sees."""
+    runs = {run["label"]: run["experiment"]["task"]["observation"] for run in _results("pusht.json")["runs"]}
+    head, *rows = cells
+    body = []
+    for label, *line in rows:
+        found = next((seen for name, seen in runs.items() if label == name or label.startswith(f"{name}, ")), "–")
+        body.append([label, runs.get(label, found), *line])
+    return [[head[0], "state", *head[1:]], *body]
 
 
 def pusht_bare() -> str:
@@ -504,6 +541,12 @@ def pusht_bare() -> str:
     columns = ablations[0]
     both = [columns, *_pick(methods, columns)[1:], *ablations[1:]]
     return _show(_named(both, BARE))
+
+
+def pusht_own_worlds() -> str:
+    """Harder worlds: our policy, which was trained three times."""
+    _, *rows = _pick(_tables("pusht")[1], ["world", "NSDE: score", "NSDE: success"])
+    return _show([["world", "score", "success"], *rows])
 
 
 def pusht_worlds() -> str:
@@ -521,7 +564,8 @@ def pusht_parts() -> str:
 
 def pusht_scores() -> str:
     """All methods: scores."""
-    return _show(_pick(_tables("pusht")[0], ["method", "score", "success", "seeds × episodes", "training, s"]))
+    columns = ["method", "score", "success", "seeds × episodes", "training, s"]
+    return _show(_with_state(_pick(_tables("pusht")[0], columns)))
 
 
 def pusht_costs() -> str:
@@ -532,7 +576,14 @@ def pusht_costs() -> str:
 
 def pusht_ablations() -> str:
     """All variants of the method."""
-    return _show(_tables("pusht")[2])
+    return _show(_with_state(_tables("pusht")[2]))
+
+
+def pusht_source() -> str:
+    """What the rows stand on."""
+    runs = _results("pusht.json")["runs"]
+    versions = " and ".join(sorted({run["versions"]["torch"] for run in runs}))
+    return f"{len(runs)} trainings, torch {versions}. Commits {_commits(runs)}."
 
 
 # Video
@@ -584,6 +635,23 @@ def _video_choice(file: str) -> Callable[[], str]:
 def video_scaling() -> str:
     """Sizes and losses, and the line through them."""
     return result_tables.TABLES["video-scaling"](_results("video_scaling.json"))
+
+
+PAPER_SCALING = {"smallest": "0.13 M", "largest": "113.44 M", "pearson": "-0.9988"}
+
+
+def video_scaling_law() -> str:
+    """The line through our sizes beside the paper's."""
+    text = video_scaling()
+    found = re.search(r"N\^(-[\d.]+), Pearson (-[\d.]+) over", text)
+    assert found is not None
+    sizes = [line[1] for line in _parse(text)[0][1:] if line[1] != "–"]
+    paper = PAPER_SCALING
+    rows = [
+        ["here, made scenes", f"{sizes[0]} to {sizes[-1]}", *found.groups()],
+        ["the paper, CLEVRER", f"{paper['smallest']} to {paper['largest']}", "not given", paper["pearson"]],
+    ]
+    return _show([["reduced loss", "parameters", "exponent", "Pearson"], *rows])
 
 
 def video_source(file: str) -> Callable[[], str]:
@@ -1142,6 +1210,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "claims-known": claims_known,
     "claims-known-all": claims_known_all,
     "claims-fork": _claims_fork("alpha", "delta", "joint"),
+    "claims-fork-short": claims_fork_short,
     "claims-ablation": _claims_fork("ablation"),
     "peers-fim": peers_fim,
     "peers-lorenz": peers_lorenz,
@@ -1157,9 +1226,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-memory": _peer("memory"),
     "pusht-short": pusht_short,
     "pusht-samples": pusht_samples,
+    "pusht-trials": lambda: _show(_tables("pusht-trials")[0]),
     "pusht-paper": pusht_paper,
     "pusht-bare": pusht_bare,
+    "pusht-own-worlds": pusht_own_worlds,
     "pusht-worlds": pusht_worlds,
+    "pusht-source": pusht_source,
     "pusht-parts": pusht_parts,
     "pusht-scores": pusht_scores,
     "pusht-costs": pusht_costs,
@@ -1177,6 +1249,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "video-people-pairs": _pairs("video-people", "NSDE −"),
     "video-people-choice": _video_choice("video_people_choice.json"),
     "video-scaling": video_scaling,
+    "video-scaling-law": video_scaling_law,
     "video-parts": _video("video-parts", "g off: PSNR"),
     "video-parts-source": video_source("video_parts.json"),
     "video-scaling-source": video_source("video_scaling.json"),
@@ -1215,7 +1288,22 @@ def bands() -> str:
     return f"80 % band holds between {held[0]} and {held[-1]} %"
 
 
+def _of_way(way: str, column: str) -> list[str]:
+    """The means of a column over the known SDEs that were learned in a way, least first."""
+    head, *rows = _parse(TABLES["known-sdes-paper"]())[0]
+    found = [line[head.index(column)].split(" ±")[0] for line in rows if line[0].endswith(way)]
+    return sorted(found, key=float)
+
+
+def paper_drift() -> str:
+    """How far the drift is off without the balance."""
+    found = _of_way("paper's equation", "drift error %")
+    return f"{found[0]} to {found[-1]} %"
+
+
 VALUES: dict[str, Callable[[], str]] = {
+    "paper-noise": lambda: _of_way("paper's equation", "diffusion error %")[-1] + " %",
+    "paper-drift": paper_drift,
     "plan-cpu": lambda: f"{_results('pusht_latency.json')['rows']['NSDE']['cpu']['p50_ms']:.1f}",
     "plan-cpu-unet": lambda: f"{_results('pusht_latency.json')['rows']['Diffusion Policy, U-Net']['cpu']['ratio']:.0f}",
     "plan-gpu-alone": _plan_of_unet(False),

@@ -1,6 +1,7 @@
 import base64
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -291,7 +292,10 @@ def test_compare_runs_what_is_missing(monkeypatch, tmp_path, capsys):
     distances = [r["scores"]["distance"] for r in first["runs"]]
     summary = first["summary"]["NSDE, 60° fork"]["distance"]
     assert summary["mean"] == pytest.approx(sum(distances) / 2) and summary["max"] == max(distances)
-    call(*job, "--num-seeds", "2")  # nothing to do
+    commands = [r["command"] for r in first["runs"]]
+    assert commands[1] == "nsde compare branching --only 'NSDE, 60° fork' --num-seeds 2 --output results/b.json"
+    monkeypatch.chdir(tmp_path)
+    call(*shlex.split(commands[1])[1:], "--num-workers", "1")  # nothing to do
     assert "[1/" not in capsys.readouterr().out
     assert "No row contains 'nothing'" in fails(capsys, "compare", "branching", "--only", "nothing")
 

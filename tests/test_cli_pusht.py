@@ -1,12 +1,14 @@
 """`nsde evaluate`, `nsde demo` and `nsde compare` for policies of Push-T."""
 
 import base64
+import hashlib
 import json
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -272,6 +274,8 @@ def test_compare_takes_the_data_from_where_it_lies(demonstrations, tmp_path, cap
     )
     (run,) = json.loads(output.read_text())["runs"]
     assert run["experiment"]["task"]["data"] == "data/pusht.npz" and run["experiment"]["task"]["num_episodes"] == 1
+    assert run["demonstrations_sha256"] == hashlib.sha256(Path(demonstrations).read_bytes()).hexdigest()
+    assert "--num-episodes=1" in run["command"] and str(demonstrations) not in run["command"]
     call(*job, "--num-episodes", "1")  # nothing to do, so nothing to read
     assert "[1/" not in capsys.readouterr().out
     assert "--data: this is for `nsde compare pusht`." in fails(capsys, "compare", "branching", "--data", "a")

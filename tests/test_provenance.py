@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -64,6 +65,49 @@ def test_a_commit_is_clean_while_only_results_differ(monkeypatch, tmp_path):
     assert run_folder.commit() == clean
     module.write_text("2")
     assert run_folder.commit() == f"{clean}-dirty"
+
+
+def listing():
+    return runpy.run_path(str(ROOT / "docs" / "stale.py"))
+
+
+def test_rows_of_results_name_their_commits():
+    """Their own where they have one, else that of the file, however the file holds its rows."""
+    rows_in = listing()["rows_in"]
+    own = {"commit": "a", "rows": [{"set": "s", "method": "m", "commit": "b"}, {"set": "t"}]}
+    assert rows_in(own) == [("s m", "b"), ("t", "a")]
+    assert rows_in({"commit": "a", "cases": {"one": {"commit": "c"}, "two": {}}}) == [("one", "c"), ("two", "a")]
+    assert rows_in({"one": {"commit": "c"}, "two": {"commit": "d"}}) == [("one", "c"), ("two", "d")]
+    assert rows_in({"commit": "a", "median": 1.0, "versions": {}}) == [("the file", "a")]
+
+
+def test_what_is_stale_is_told_row_by_row(tmp_path):
+    found = listing()
+    counts = {("a", "benchmarks/laws.py"): 0, ("b", "benchmarks/laws.py"): 3, ("a", "src/neuralsde/sde"): None}
+    found["stale"].__globals__["commits_since"] = lambda commit, *paths: counts.get((commit.split("-")[0], *paths), 5)
+    file = tmp_path / "laws.json"
+    cases = {"one": {"commit": "a"}, "two": {"commit": "b-dirty"}, "three": {"commit": "b-dirty"}}
+    file.write_text(json.dumps({"command": "python benchmarks/laws.py --output x", "cases": cases}))
+    assert found["stale"](file) == [
+        "laws.json: 3 rows of 2 commits; laws.py +0 to +3, sde +5 or unknown",
+        "  not of a clean tree: two; three",
+    ]
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the history")
+def test_git_counts_what_came_since():
+    since = listing()["commits_since"]
+    assert since("HEAD", "docs") == 0 == since("HEAD-dirty", "docs")
+    assert since("no-commit-at-all", "docs") is None
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "results").glob("*.json")), ids=lambda f: f.stem)
+def test_every_file_of_results_has_its_script_and_its_commits(file):
+    found, values = listing(), json.loads(file.read_text(encoding="utf-8"))
+    assert (ROOT / found["script_of"](file.stem, values)).is_file()
+    assert all((PACKAGE / room).is_dir() for room in found["rooms_of"](file.stem))
+    rows = found["rows_in"](values)
+    assert rows and all(name and re.match("[0-9a-f]{7}", commit) for name, commit in rows)
 
 
 def test_weights_are_found():

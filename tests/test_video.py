@@ -1,8 +1,10 @@
 """Video prediction end to end on small clips: autoencoder, latents, futures, scores."""
 
+import hashlib
 import shutil
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,6 +154,12 @@ def test_what_was_made_is_kept_for_other_processes(autoencoder, tmp_path, monkey
     assert not list((tmp_path / "cache").glob("collisions-*"))
 
 
+def test_rows_of_video_name_the_weights_that_they_stand_on(autoencoder):
+    sums = video.VideoTask(task(autoencoder[0])).checksums()
+    weights = next(Path(autoencoder[0]).rglob("model.safetensors")).read_bytes()
+    assert sums == {"autoencoder_sha256": hashlib.sha256(weights).hexdigest()}
+
+
 def test_latents_keep_the_true_times(autoencoder):
     data = video.VideoTask(task(autoencoder[0])).data()
     assert len(data) == 24 and data.shape == (4, 4, 4)
@@ -296,6 +304,8 @@ def test_clips_of_a_folder_of_videos(tmp_path):
     both = replace(source, source=f"{tmp_path / 'shards'}, {tmp_path / 'shards'}")
     twice, _ = clips.read_clips(both, "train")  # several folders, one after the other
     assert torch.equal(twice, torch.cat([frames, frames]))
+    one = VideoShards.open(tmp_path / "shards").fingerprint
+    assert clips.checksums(both) == {"clips_fingerprint": f"{one}, {one}"} and clips.checksums(CLIPS) == {}
     groups = clips.read_groups(source, "train")
     assert groups.tolist() == [0, 0, 0, 1, 1, 1] and clips.read_groups(CLIPS, "train") is None
     assert clips.has_part(source, "test") and clips.has_part(CLIPS, "validation")

@@ -7,8 +7,9 @@ and runs that it already holds are not repeated, so a comparison can be filled b
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -33,14 +34,14 @@ COUNTS = ("num_paths", "num_forecasts", "num_episodes", "num_clips", "num_frames
 def work(
     label: str, experiment: Experiment, run_dir: str | None, cpu: bool = False
 ) -> tuple[str, Experiment, dict[str, Any]]:
-    """One run, in a worker process."""
+    """One run, in a worker process: its scores, and the checksums of what they stand on."""
     import torch
 
     torch.set_num_threads(1)
-    found = run(experiment, run_dir, options=RunOptions(progress=False, cpu=cpu)).results
+    outcome = run(experiment, run_dir, options=RunOptions(progress=False, cpu=cpu))
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # for the runs beside it
-    return label, experiment, found
+    return label, experiment, {**outcome.checksums, "scores": outcome.results}
 
 
 def run_all(
@@ -68,15 +69,16 @@ def compare(
     cpu: bool = False,
     fresh: bool = False,
     local: Mapping[str, Any] | None = None,
+    command: Callable[[str, int], str] | None = None,
 ) -> dict[str, Any]:
     """Run every row with seeds 0 … num_seeds - 1 and write all scores and their summary to `output`.
 
     `local` are settings of the tasks that belong to this machine, such as the place of the data: runs take them, the file does
-    not record them.
+    not record them. `command` gives the one that repeats a row, by its label and the number of seeds.
     """
     writable_folder(output.parent)
     with alone(output):
-        return _compare(rows, output, num_seeds, num_workers, cpu, fresh, local or {})
+        return _compare(rows, output, num_seeds, num_workers, cpu, fresh, local or {}, command)
 
 
 def _compare(
@@ -87,6 +89,7 @@ def _compare(
     cpu: bool,
     fresh: bool,
     local: Mapping[str, Any],
+    command: Callable[[str, int], str] | None,
 ) -> dict[str, Any]:
     runs = _runs_in(output) if output.exists() else []
     order = list(dict.fromkeys([*(r["label"] for r in runs), *rows]))  # rows of the file that are not asked for stay
@@ -100,11 +103,12 @@ def _compare(
     runs = [r for r in runs if (r["label"], r["seed"]) not in asked]
     source = provenance()
     jobs = [(label, _with_task(experiment, local), None) for (label, _), experiment in asked.items()]
-    for k, (label, ran, scores) in enumerate(run_all(jobs, num_workers, cpu=cpu), 1):
+    for k, (label, ran, found) in enumerate(run_all(jobs, num_workers, cpu=cpu), 1):
         seed = ran.train.seed
-        print(f"[{k}/{len(jobs)}] {label}, seed {seed}: {scores['train_seconds']:.0f} s", flush=True)
+        print(f"[{k}/{len(jobs)}] {label}, seed {seed}: {found['scores']['train_seconds']:.0f} s", flush=True)
         run_of = {"label": label, "seed": seed, "experiment": to_dict(asked[label, seed])}
-        runs.append({**run_of, **source, "scores": scores})
+        again = {} if command is None else {"command": command(label, seed + 1)}
+        runs.append({**run_of, **again, **source, **found})
         runs.sort(key=lambda r: (order.index(r["label"]), r["seed"]))
         write_results(output, _summary(runs, order))
     return _summary(runs, order)
@@ -163,7 +167,13 @@ def compare_methods(
     """
     output = output or Path("results") / f"{task.replace('-', '_')}.json"
     rows = {label: _with_task(row, settings or {}) for label, row in rows_of(task, only).items()}
-    values = compare(rows, output, **options)
+    changed = [f"--{name.replace('_', '-')}={value}" for name, value in (settings or {}).items()]
+
+    def command(label: str, num_seeds: int) -> str:
+        words = ["nsde", "compare", task, "--only", label, "--num-seeds", str(num_seeds)]
+        return shlex.join([*words, *changed, "--output", f"results/{output.name}"])
+
+    values = compare(rows, output, command=command, **options)
     times = output.with_name(f"{output.stem}_latency.json")  # of benchmarks/pusht_latency.py
     if times.is_file():
         values["latency"] = read_json(times)

@@ -40,6 +40,8 @@ class Outcome:
 
     model: SequenceModel
     results: dict[str, Any]
+    checksums: dict[str, str]
+    """Of the files that the results stand on."""
 
 
 def run(
@@ -65,7 +67,7 @@ def _run(
     folder = run_dir.path if run_dir is not None and first_process() else None  # to write to
     if folder is not None and not holds_run(folder):  # a resumed run keeps its record: fit may yet refuse the changes
         save_yaml(experiment, folder / "config.yaml")
-    data = task.data(experiment.train.seed)
+    data, checksums = task.data(experiment.train.seed), task.checksums()
     pairs = data.transitions(lag=experiment.task.lag, history=experiment.model.history)
     model = build(experiment.model, pairs, seed=experiment.train.seed)
     began = time.perf_counter()
@@ -79,8 +81,9 @@ def _run(
     if folder is not None:
         if scores.paths is not None:
             np.savez_compressed(folder / "paths.npz", paths=scores.paths[:NUM_KEPT].numpy())
-        write_results(folder / "results.json", {"experiment": to_dict(experiment), **provenance(), "scores": results})
-    return Outcome(model, results)
+        origin = {**provenance(), **checksums}
+        write_results(folder / "results.json", {"experiment": to_dict(experiment), **origin, "scores": results})
+    return Outcome(model, results, checksums)
 
 
 def load_run(run_dir: str | os.PathLike[str]) -> tuple[SequenceModel, Experiment]:

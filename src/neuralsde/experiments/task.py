@@ -66,6 +66,10 @@ class Task(ABC, Generic[Config]):
         """Write what a user of the model loads."""
         model.save_pretrained(folder)
 
+    def checksums(self) -> dict[str, str]:
+        """Of the files that data and scores are read from, under the names that results have for them."""
+        return {}
+
     def plot(self, model: SequenceModel, *, title: str, num_paths: int, seed: int = 0) -> Figure:
         """A figure of paths of the model."""
         raise ValueError(f"{type(self).__name__} draws no figure of paths. The branching task does. Got {title!r}.")

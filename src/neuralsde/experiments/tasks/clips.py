@@ -98,6 +98,13 @@ def content(config: ClipsConfig) -> object:
     return folders, config.length, config.stride, config.copies
 
 
+def checksums(config: ClipsConfig) -> dict[str, str]:
+    """Of the folders that clips are read from."""
+    if config.source == "collisions":
+        return {}
+    return {"clips_fingerprint": ", ".join(shards.fingerprint for shards in _folders(config))}
+
+
 def has_part(config: ClipsConfig, part: Split) -> bool:
     """Whether there are clips of a part; a folder may have been split in two."""
     return config.source == "collisions" or any(part in shards.parts() for shards in _folders(config))

@@ -6,7 +6,7 @@ import torch
 
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.task import Scores, Task
-from neuralsde.experiments.tasks.clips import check_part, read_clips, read_groups
+from neuralsde.experiments.tasks.clips import check_part, checksums, read_clips, read_groups
 from neuralsde.experiments.video_config import FramesConfig
 from neuralsde.metrics.video import quality
 from neuralsde.models.sequence import SequenceModel
@@ -23,6 +23,9 @@ class FramesTask(Task[FramesConfig]):
         check_part(config.clips, "test")
         clips = read_clips(config.clips, "train", -(-config.num_frames // config.clips.length))[0]
         return one_path(as_values(clips.flatten(0, 1)[: config.num_frames].to(device())))
+
+    def checksums(self) -> dict[str, str]:
+        return checksums(self.config.clips)
 
     def finish(self, model: SequenceModel, data: Trajectories) -> SequenceModel:
         """Set the units of the latents: the last step before an autoencoder is frozen."""

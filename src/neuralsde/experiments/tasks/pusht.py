@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from neuralsde.baselines.config import NOISE_LEVELS, DDIMConfig
+from neuralsde.core.files import sha256_of_file
 from neuralsde.core.records import RunError, check
 from neuralsde.data.robots.demonstrations import Demonstrations
 from neuralsde.data.robots.read import read_demonstrations
@@ -105,6 +106,9 @@ class PushTTask(Task[PushTConfig]):
             images = images[: len(states) // 2]
             images = np.concatenate([images, images[:, ::-1, ::-1].swapaxes(1, 2)])
         return action_paths(demos, sim.with_images(states, images[: len(states)], np.float16), config.policy)
+
+    def checksums(self) -> dict[str, str]:
+        return {"demonstrations_sha256": sha256_of_file(self.config.data)}
 
     def policy(self, model: SequenceModel) -> SDEPolicy:
         limits = ([0.0, 0.0], [float(SIZE), float(SIZE)])

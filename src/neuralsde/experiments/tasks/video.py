@@ -5,7 +5,6 @@ Latents are encoded once. A model is trained once and scored as it is and as its
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralsde.baselines.config import Generation
+from neuralsde.core.files import sha256_of_file
 from neuralsde.core.records import with_settings
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.experiments.collisions.config import Split
@@ -52,10 +52,14 @@ def _autoencoder(folder: str) -> Autoencoder:
     return load_autoencoder(folder).to(device())
 
 
+def _weights(config: VideoConfig) -> str:
+    """The checksum of the autoencoder."""
+    return sha256_of_file(autoencoder_folder(config.autoencoder) / "model.safetensors")
+
+
 def _paths(config: VideoConfig, part: Split) -> Trajectories:
     autoencoder = _autoencoder(config.autoencoder)
-    weights = hashlib.sha256((autoencoder_folder(config.autoencoder) / "model.safetensors").read_bytes()).hexdigest()
-    key = (weights, source.content(config.clips), part)
+    key = (_weights(config), source.content(config.clips), part)
     latents = source.cached("latents", key, lambda: encode_clips(autoencoder, read_clips(config.clips, part)[0])).to(
         device()
     )
@@ -252,6 +256,9 @@ class VideoTask(Task[VideoConfig]):
         for variant in (VideoVariant(name=""), *config.variants):
             source.check_part(replace(config.clips, length=variant.length or config.clips.length), variant.part)
         return _paths(config, "train")
+
+    def checksums(self) -> dict[str, str]:
+        return {"autoencoder_sha256": _weights(self.config), **source.checksums(self.config.clips)}
 
     def save(self, model: SequenceModel, folder: Path) -> None:
         """With what it needs to draw futures of any clip: frames to latents and back, and pictures to frames."""
