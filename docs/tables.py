@@ -255,7 +255,7 @@ def _peers() -> dict[str, Cells]:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from peers.report import table
 
-    names = ("nll", "drift", "law", "time", "noisy drift", "noisy diffusion", "memory")
+    names = ("nll", "drift", "law", "time", "steps", "noisy drift", "noisy diffusion", "memory")
     return dict(zip(names, _parse(table(_results("known_sdes_peers.json")))))
 
 
@@ -1224,6 +1224,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-noisy-drift": _peer("noisy drift"),
     "peers-noisy-diffusion": _peer("noisy diffusion"),
     "peers-memory": _peer("memory"),
+    "peers-steps": _peer("steps"),
     "pusht-short": pusht_short,
     "pusht-samples": pusht_samples,
     "pusht-trials": lambda: _show(_tables("pusht-trials")[0]),

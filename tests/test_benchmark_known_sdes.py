@@ -239,7 +239,7 @@ def test_memory_is_flat_for_transitions_and_grows_for_sequences(checkout):
 
 def rows(method, values, *, quality="drift_error", seed=0, task="ou"):
     same = {"task": task, "method": method, "seed": seed}
-    return [same | {"mark": m, "cpu_seconds": m + 0.5, quality: v} for m, v in values.items()]
+    return [same | {"mark": m, "cpu_seconds": m + 0.5, "steps": 50 * m, quality: v} for m, v in values.items()]
 
 
 def test_factors_are_times_to_the_same_quality():
@@ -258,6 +258,13 @@ def test_factors_are_times_to_the_same_quality():
     chance = {"quality": "excess_nll"}
     both = rows("neuralsde", {1: 9e-4}, **chance) + rows("gaussian_mlp", {1: -2e-4, 2: -5e-4}, **chance)
     assert report.factors(both)[0]["seeds"][0]["factor"] == 1  # below the resolution nobody is better
+
+
+def test_a_step_is_compared_by_the_gaps_that_it_learns_from():
+    text = report.steps_table({"rows": [*rows("neuralsde", {40: 0.1}), *rows("sde_matching", {40: 0.1})]})
+    ours, theirs = ([c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()[2:])
+    assert ours == ["Ornstein-Uhlenbeck", "ours", "512", "20.2", "39.6", "1 ×"]  # 40.5 s of 2,000 steps
+    assert theirs == ["Ornstein-Uhlenbeck", "SDE Matching", "2,560", "20.2", "7.91", "0.2 ×"]
 
 
 def test_tables_name_wins_losses_and_what_was_not_measured():

@@ -30,6 +30,17 @@ RESOLUTION = {"excess_nll": 1e-3, "energy_10": 1e-3}
 NEAR = 1.05
 """A rival has reached its best at the first mark within this factor of it."""
 
+GAPS = {
+    "neuralsde": 512,
+    "gaussian_mlp": 512,
+    "sde_matching": 64 * 40,
+    "torchsde_bptt": 64 * 20,
+    "torchsde_adjoint": 64 * 20,
+}
+"""That a training step learns from: transitions, or windows of several."""
+LONG = 30
+"""Seconds of a training from which on its time per step is read."""
+
 Curve = list[tuple[float, float]]
 """Seconds of the core that trains (on an idle machine, seconds) and quality, by time."""
 
@@ -180,6 +191,23 @@ def factor_table(values: dict[str, Any]) -> str:
     return _lines(head, body)
 
 
+def steps_table(values: dict[str, Any]) -> str:
+    """What a training step takes, and what it takes for each gap that it learns from."""
+    took: dict[tuple[str, str], list[float]] = {}
+    for row in values["rows"]:
+        if row["mark"] >= LONG and row["method"] in GAPS and not row["task"].endswith("noisy"):
+            took.setdefault((row["task"], row["method"]), []).append(1e3 * row["cpu_seconds"] / row["steps"])
+    body = []
+    for task in (t for t in _tasks(values["rows"]) if (t, OURS) in took):
+        for method in (m for m in GAPS if (task, m) in took):
+            each = statistics.median(took[task, method])
+            ratio = each / GAPS[method] / (statistics.median(took[task, OURS]) / GAPS[OURS])
+            sizes = (f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in (each, 1e3 * each / GAPS[method]))
+            cells = [f"{GAPS[method]:,}", *sizes, f"{ratio:.2g} ×"]
+            body.append([TASK_LABELS[task], LABELS[method], *cells])
+    return _lines(["system", "method", "gaps in a step", "ms a step", "µs a gap", "of a gap, ours = 1"], body)
+
+
 def memory_table(values: dict[str, Any]) -> str:
     """Mebibytes saved for the backward pass, by length."""
     rows = values["memory"]
@@ -202,6 +230,7 @@ def table(values: dict[str, Any]) -> str:
             )
             parts.append(quality_table(values, quality))
         parts += ["**Time to quality**", factor_table(values)]
+        parts += ["**One training step**", steps_table(values)]
         if any(r["task"].endswith("noisy") for r in values["rows"]):
             for quality in ("drift_error", "diffusion_error"):
                 parts.append(f"**With observation noise as large as a step's: {quality.replace('_', ' ')}**")

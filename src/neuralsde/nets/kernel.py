@@ -23,7 +23,7 @@ def linear(table, entry, x, ins, outs, num_in, num_out, PRECISION: tl.constexpr)
 
 
 @triton.jit
-def halves(x):
+def halves(x) -> tuple:
     """Numbers as sums of two in half precision: 22 bits of their mantissa."""
     high = x.to(tl.float16)
     return high, (x - high.to(tl.float32)).to(tl.float16)

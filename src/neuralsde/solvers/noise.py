@@ -70,6 +70,17 @@ def _mix_number(z: int) -> int:
     return z ^ (z >> 31)
 
 
+def _seeded(seed: Any) -> Any:
+    """A generator with this seed; what is no whole number as it is."""
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        return seed
+    if not -(2**63) <= number < 2**64:
+        raise ValueError(f"`rng` as a seed must be from -2^63 to 2^64 - 1. Got {number}. Pass rng=0, say.")
+    return torch.Generator().manual_seed(number)
+
+
 class Noise:
     """Independent random streams, one per key."""
 
@@ -82,11 +93,8 @@ class Noise:
         if rng is None:
             rng = torch.Generator()
             rng.seed()
-        elif hasattr(type(rng), "__index__") and not isinstance(rng, (np.ndarray, Tensor, type)):
-            seed = operator.index(rng)
-            if not -(2**63) <= seed < 2**64:
-                raise ValueError(f"`rng` as a seed must be from -2^63 to 2^64 - 1. Got {seed}. Pass rng=0, say.")
-            rng = torch.Generator().manual_seed(seed)
+        elif not isinstance(rng, (torch.Generator, np.ndarray, Tensor, type)):
+            rng = _seeded(rng)
         if not isinstance(rng, torch.Generator):
             raise ValueError(f"`rng` must be a seed or a torch.Generator. Got {show(rng)}. Pass rng=0, say.")
         keys = torch.randint(-(2**63), 2**63 - 1, (num,), generator=rng, dtype=torch.int64, device=rng.device)
