@@ -5,6 +5,7 @@ import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 import neuralsde as nsde
 from neuralsde.baselines.config import DDIMConfig, DiffusionSteps, PFIConfig, RectifiedFlowConfig
+from neuralsde.core import extras
 from neuralsde.core.memo import Memo, hold, holding
 from neuralsde.models import sequence
 from neuralsde.models.build import build
@@ -269,7 +271,8 @@ def test_a_call_in_which_python_looks_at_numbers_is_not_traced():
     numbers, recordings = iter(range(100)), Recordings()
     for make in (turned, fixed):
         given = [torch.full((2,), float(k - 20)) for k in range(40)]
-        done = [recordings.replay(make, make, (x,), torch.device("cpu")) for x in given]
+        with pytest.warns(UserWarning, match="drawn step by step, which is slower: no trace can be made of it"):
+            done = [recordings.replay(make, make, (x,), torch.device("cpu")) for x in given]
         trace = recordings._kept[make]
         assert done[-1] is None and trace.reason
         assert all(each is None or torch.equal(each.result, 2 * x) for each, x in zip(done, given) if make is turned)
@@ -550,6 +553,16 @@ def test_nets_are_called_as_they_are_where_the_kernel_does_not_serve():
     assert not fused.fits(nets, state)
     for one, net in zip(fused.read_all(nets, state, None), nets, strict=True):
         assert torch.equal(one, net(state, None))
+
+
+@pytest.mark.skipif(find_spec("triton") is not None, reason="Triton is installed")
+def test_where_kernels_are_missing_it_is_said_once():
+    extras.kernels.cache_clear()
+    extras._say_without_triton.cache_clear()
+    with pytest.warns(UserWarning, match="Triton is not installed") as said:
+        assert extras.kernels(fused.KERNELS) is None and extras.kernels("neuralsde.sde.kernel") is None
+        assert extras.kernels("none") is None
+    assert len(said) == 1
 
 
 def test_recordings_are_not_copied_with_their_model():

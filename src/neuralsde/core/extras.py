@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -41,8 +42,17 @@ def need(what: str, *modules: str) -> None:
 
 @cache
 def kernels(module: str) -> Any:
-    """A module of ours with kernels in Triton, which comes with torch for GPUs; None where it is not installed."""
+    """A module of ours with kernels in Triton, which comes with torch for GPUs; None where it is not installed, which is said."""
     try:
         return importlib.import_module(module)
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name == "triton":
+            _say_without_triton()
         return None
+
+
+@cache
+def _say_without_triton() -> None:
+    warnings.warn(
+        "Triton is not installed: small nets take longer on a GPU. Install it with pip install triton.", stacklevel=2
+    )

@@ -75,6 +75,7 @@ class Recorded:
     `reason`, and runs as it is. What `call` adds to `passes` is added by every replay.
     """
 
+    name: ClassVar[str] = "CUDA graph"
     after: ClassVar[int] = 1  # calls alike
     shared: ClassVar[bool] = False
 
@@ -162,6 +163,7 @@ class Traced:
     and the call runs as it is.
     """
 
+    name: ClassVar[str] = "trace"
     after: ClassVar[int] = 16  # a trace takes as long as some fifty calls
 
     def __init__(self, call: Callable[..., Tensor], passes: Counter[str], device: torch.device) -> None:
@@ -266,11 +268,9 @@ class Recordings:
                 return None
             if not recorded.shared:
                 result = recorded(*given).clone()
-                if recorded.reason and kind is Recorded:
-                    warnings.warn(
-                        f"Paths are drawn step by step: no CUDA graph can be recorded ({recorded.reason}).",
-                        stacklevel=5,
-                    )
-                    return None
+                if recorded.reason:
+                    what = f"no {kind.name} can be made of it ({recorded.reason})"
+                    warnings.warn(f"A roll-out is drawn step by step, which is slower: {what}.", stacklevel=5)
+                    return None if kind is Recorded else Replayed(result, recorded.each)
                 return Replayed(result, recorded.each)
         return Replayed(recorded(*given), recorded.each)
