@@ -4,9 +4,10 @@ import json
 import sys
 
 import pytest
+import torch
 
 from neuralsde.experiments import bench as benches
-from neuralsde.experiments.bench import PATIENCE, Field, bench, race, rehearse, table
+from neuralsde.experiments.bench import PATIENCE, Field, bench, kept_bytes, race, rehearse, table
 from neuralsde.solvers.replay import READY
 
 
@@ -28,6 +29,18 @@ def test_turns_are_interleaved_and_ratios_are_to_ours(monkeypatch):
     assert rows[1]["ms"] == pytest.approx(6) and rows[1]["times_ours"] == pytest.approx(3)
     assert rows[2] == {"paths": 3, "method": "away", "absent": "not installed"}
     assert "3.0 × ours" in table(rows) and "not installed" in table(rows)
+
+
+def test_what_a_step_keeps_for_its_gradients_is_counted_once_without_its_weights():
+    weight, x = torch.ones(8, 8, requires_grad=True), torch.ones(16, 8)
+
+    def step():
+        hidden = (x @ weight).tanh()  # keeps x and what it gives, which the next product keeps too
+        (hidden @ weight).sum().backward()
+
+    assert kept_bytes(step) == 4 * (16 * 8 + 16 * 8)
+    (row,) = race(Field({}, {"ours": step}, learns=True), 1)
+    assert row["kept_mib"] == pytest.approx(kept_bytes(step) / 2**20) and "MiB kept" in table([row])
 
 
 def test_a_slow_rehearsal_ends(monkeypatch):

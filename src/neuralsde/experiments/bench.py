@@ -61,6 +61,7 @@ class Field:
     setting: dict[str, Any]
     ways: Mapping[str, Way | None]
     calls: int = 1  # of a turn, one right after the other
+    learns: bool = False  # calls are training steps: what they keep for their gradients counts too
 
 
 def race(field: Field, repeats: int, wait: Way = lambda: None) -> list[dict[str, Any]]:
@@ -85,10 +86,26 @@ def race(field: Field, repeats: int, wait: Way = lambda: None) -> list[dict[str,
         if name in took:
             ms = statistics.median(took[name])
             row |= {"ms": ms, "fastest_ms": min(took[name]), "slowest_ms": max(took[name]), "times_ours": ms / ours}
+            row |= {"kept_mib": kept_bytes(present[name]) / 2**20} if field.learns else {}
         else:
             row["absent"] = "not installed"
         rows.append(row)
     return rows
+
+
+def kept_bytes(call: Way) -> int:
+    """What a call keeps for its gradients, each piece of memory once, weights apart."""
+    kept: dict[int, Any] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if not (tensor.is_leaf and tensor.requires_grad):
+            kept[storage.data_ptr()] = storage  # held, or its address would be used again
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        call()
+    return sum(storage.nbytes() for storage in kept.values())
 
 
 def rehearse(way: Way, most: int = READY) -> None:
@@ -165,7 +182,8 @@ def training(device: str, repeats: int) -> list[dict[str, Any]]:
             f"ours, {BATCH} pairs": _pairs_step(data, BATCH, device),
             "torchsde, back-propagation": _simulated_step(data, device),
         }
-        rows += race(Field({"sequences": NUM_SEQUENCES, "length": length}, ways), repeats, _wait(device))
+        field = Field({"sequences": NUM_SEQUENCES, "length": length}, ways, learns=True)
+        rows += race(field, repeats, _wait(device))
     return rows
 
 
@@ -406,6 +424,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         found = row.get("absent") or (
             f"{row['ms']:10.2f} ms ({row['fastest_ms']:.2f} to {row['slowest_ms']:.2f}), {row['times_ours']:.1f} × ours"
+            + (f", {row['kept_mib']:.1f} MiB kept for gradients" if "kept_mib" in row else "")
         )
         lines.append(f"{_setting(row):28} {row['method']:28} {found}")
     return "\n".join(lines)
