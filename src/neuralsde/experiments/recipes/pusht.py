@@ -97,15 +97,15 @@ def ibc() -> Experiment:
     return replace(run, train=replace(run.train, steps=10_000))  # each with hundreds of actions that are not right
 
 
-def bet() -> Experiment:
+def bet(rate: float = 3e-3) -> Experiment:
     """A behaviour transformer, one action at a time. The paper: 0.79.
 
-    On seeds 200000 on: dropout of 0.1 instead of none takes 0.2 off the score, two observations instead of one as much (such
+    Its learning rate is three times the one that it had before the trials, as their rule says. On seeds 200000 on: dropout of 0.1 instead of none takes 0.2 off the score, two observations instead of one as much (such
     policies rest where they rested), 64 bins instead of 256 0.1.
     """
     model = BETConfig(net=GPTConfig(), num_bins=256, num_observations=1)
     run = _one_by_one("pusht-bet", model, 1)
-    return replace(run, train=replace(run.train, steps=9_000, batch_size=256, lr=1e-3, ema=0.998))
+    return replace(run, train=replace(run.train, steps=9_000, batch_size=256, lr=rate, ema=0.998))
 
 
 def paper() -> Experiment:
@@ -212,8 +212,8 @@ def comparison() -> dict[str, Experiment]:
 def trials() -> dict[str, Experiment]:
     """Three learning rates for every method, a quarter of its training each, on seeds that no table reports.
 
-    The rule was stated beforehand: a rate other than the recipe's is taken where its score is higher and the intervals over
-    episodes do not overlap.
+    The rule was stated beforehand: a rate other than the first is taken where its score is higher and the intervals over
+    episodes do not overlap. It took three times the rate for BET and for LSTM-GMM, whose full training was not repeated.
     """
     methods = {
         "NSDE": neural_sde(),
@@ -223,7 +223,7 @@ def trials() -> dict[str, Experiment]:
         "behaviour cloning": behaviour_cloning(),
         "LSTM-GMM": lstm_gmm(),
         "IBC": ibc(),
-        "BET": bet(),
+        "BET": bet(rate=1e-3),
     }
     rows = {}
     for label, run in methods.items():
