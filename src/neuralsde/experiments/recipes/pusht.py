@@ -97,15 +97,15 @@ def ibc() -> Experiment:
     return replace(run, train=replace(run.train, steps=10_000))  # each with hundreds of actions that are not right
 
 
-def bet(rate: float = 3e-3) -> Experiment:
+def bet() -> Experiment:
     """A behaviour transformer, one action at a time. The paper: 0.79.
 
-    Its learning rate is three times the one that it had before the trials, as their rule says. On seeds 200000 on: dropout of 0.1 instead of none takes 0.2 off the score, two observations instead of one as much (such
+    On seeds 200000 on: dropout of 0.1 instead of none takes 0.2 off the score, two observations instead of one as much (such
     policies rest where they rested), 64 bins instead of 256 0.1.
     """
     model = BETConfig(net=GPTConfig(), num_bins=256, num_observations=1)
     run = _one_by_one("pusht-bet", model, 1)
-    return replace(run, train=replace(run.train, steps=9_000, batch_size=256, lr=rate, ema=0.998))
+    return replace(run, train=replace(run.train, steps=9_000, batch_size=256, lr=1e-3, ema=0.998))
 
 
 def paper() -> Experiment:
@@ -142,6 +142,10 @@ def _one_by_one(name: str, model: Any, num_observations: int) -> Experiment:
 
 def _changed(run: Experiment, **settings: Any) -> Experiment:
     return replace(run, model=replace(run.model, **settings))
+
+
+def _with_rate(run: Experiment, factor: float) -> Experiment:
+    return replace(run, train=replace(run.train, lr=factor * run.train.lr))
 
 
 def ablations() -> dict[str, Experiment]:
@@ -191,6 +195,7 @@ def comparison() -> dict[str, Experiment]:
         "LSTM-GMM": lstm_gmm(),
         "IBC": ibc(),
         "BET": bet(),
+        "BET, three times the rate": _with_rate(bet(), 3.0),
         "NSDE, learned from noisy observations": replace(ours, train=replace(BRIEF, context_noise=0.05)),
         "NSDE, image": image(),
         **ablations(),
@@ -212,8 +217,9 @@ def comparison() -> dict[str, Experiment]:
 def trials() -> dict[str, Experiment]:
     """Three learning rates for every method, a quarter of its training each, on seeds that no table reports.
 
-    The rule was stated beforehand: a rate other than the first is taken where its score is higher and the intervals over
-    episodes do not overlap. It took three times the rate for BET and for LSTM-GMM, whose full training was not repeated.
+    The rule was stated beforehand: another rate is taken where its score is higher and the intervals over episodes do not
+    overlap. It took three times the rate for BET and for LSTM-GMM. BET's whole training was worse with it (a row of its own),
+    so that recipes keep their rates: a quarter of a training likes larger ones.
     """
     methods = {
         "NSDE": neural_sde(),
@@ -223,11 +229,11 @@ def trials() -> dict[str, Experiment]:
         "behaviour cloning": behaviour_cloning(),
         "LSTM-GMM": lstm_gmm(),
         "IBC": ibc(),
-        "BET": bet(rate=1e-3),
+        "BET": bet(),
     }
     rows = {}
     for label, run in methods.items():
         for factor in RATES:
-            train = replace(run.train, steps=run.train.steps // 4, lr=factor * run.train.lr, ema=BRIEF.ema)
-            rows[f"{label}, rate × {factor:.2g}"] = replace(run, train=train)
+            train = replace(run.train, steps=run.train.steps // 4, ema=BRIEF.ema)
+            rows[f"{label}, rate × {factor:.2g}"] = _with_rate(replace(run, train=train), factor)
     return rows
