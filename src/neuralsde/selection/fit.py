@@ -227,9 +227,9 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     gaps = Gaps() if short else measure_gaps(last, folds[0].known)
     by_moments = next((c for c in (last, *steps.every()) if isinstance(c.config.law, Moments)), last)
     told = gaps if short or by_moments is last else measure_gaps(by_moments, folds[0].known)
-    learned = [c for c in (last, *steps.every()) if ends_with_windows(c, folds[0].known)]
-    windows = measure_windows(learned[0], folds[0].known, steps.train) if learned else 1.0
-    gaps = replace(gaps, longer=gaps.longer * (windows if learned and learned[0] is last else 1.0))
+    ends = next((c for c in (last, *steps.every()) if ends_with_windows(c, folds[0].known)), None)
+    windows = 1.0 if ends is None else measure_windows(ends, folds[0].known, steps.train)
+    gaps = replace(gaps, longer=gaps.longer * (windows if ends is last else 1.0))
     every = [(c, how) for c in (steps.default, *steps.first) for how in quick_samplers(c).values()]
     sizes = DRAWS[-1:] if short else DRAWS
     took, grown = measure_draws(every[:1] if short else every, folds[0], sizes)

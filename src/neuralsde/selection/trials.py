@@ -252,8 +252,8 @@ def measure_gaps(candidate: Candidate, data: Trajectories) -> Gaps:
 
 def ends_with_windows(candidate: Candidate, data: Trajectories) -> bool:
     """Whether a training of the candidate does."""
-    law = candidate.config.law
-    if data.observed is None and not (isinstance(law, Moments) and law.measurement):
+    law, solved = candidate.config.law, candidate.config.net.solved
+    if solved or (data.observed is None and not (isinstance(law, Moments) and law.measurement)):
         return False
     try:
         model, pairs = build_for(candidate, data, 0)
