@@ -1,4 +1,4 @@
-"""Learning rates on the forking paths: ours and the rivals at three, by a seed that is not reported, at density 1.
+"""Learning rates on the forking paths: ours and the rivals at four, by a seed that is not reported, at density 1.
 
     python benchmarks/branching_rates.py --output results/branching_rates.json
 
@@ -22,7 +22,7 @@ from neuralsde.experiments.run import run
 from neuralsde.training.config import RunOptions
 from neuralsde.training.run_folder import provenance, write_results
 
-RATES = (5e-4, 1e-3, 2e-3)
+RATES = (5e-4, 1e-3, 2e-3, 4e-3)
 METHODS = ("NSDE", "DDIM (increment, predicts the sample)", "DDIM (increment)", "Rectified Flow (increment)")
 SEED = 10
 SCORES = ("branch_fraction", "neither", "distance", "fork_offset", "end_error", "train_seconds")
