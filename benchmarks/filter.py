@@ -5,7 +5,8 @@
 Ornstein-Uhlenbeck in two features with correlated noise, at irregular times, entries missing and measured with noise: the exact
 Kalman filter and smoother are the reference. Double well, measured with noise at irregular times: 10,000 particles are, where
 the posterior has one mode (gaps of 0.05 to 0.3, noise 0.3; well to well takes about 60). Learned models get noisy, partial
-data alone, and learn the measurement noise too. Excess is that of the log density per observed entry.
+data alone, and learn the measurement noise too. Ornstein-Uhlenbeck also without noise: models then learn from missing entries
+alone, by pairs that end with windows and by pairs only. Excess is that of the log density per observed entry.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from neuralsde.training.run_folder import provenance, write_results
 STD = 0.3  # of the measurement noise
 GAPS = (0.05, 0.3)  # of the double well
 MISSING = (0.3, 0.6)
+NOISES = (STD, 0.0)  # of Ornstein-Uhlenbeck
 LENGTH, NUM_TRAIN, NUM_TEST = 100, 200, 10
 TRAINING = {"steps": 400, "batch_size": 128, "lr": 5e-3}
 TEST = 3_000  # of test paths that were drawn after all settings were fixed
@@ -52,14 +54,16 @@ def linear_drift(state: Any) -> Any:
     return state[:, -1] @ state.new_tensor(A).mT
 
 
-def compare(model: Any, states: list, times: list, std: float | None, cov: np.ndarray) -> dict[str, float]:
+def compare(
+    model: Any, states: list, times: list, noise: float, std: float | None, cov: np.ndarray
+) -> dict[str, float]:
     """Excess over the exact filter, and the largest errors of the smoother's means and variances."""
     data = nsde.Trajectories.from_arrays(states, times, missing=True)
     found, back = model.filter(data, measurement_std=std), model.smooth(data, measurement_std=std)
     excess, entries, means, variances = 0.0, 0, 0.0, 0.0
     for k, (y, t) in enumerate(zip(states, times)):
         _, smooth, density = exact_filter(
-            y, np.diff(t), np.zeros(2), cov, [STD**2] * 2, lambda dt: linear_gap(A, NOISE, dt)
+            y, np.diff(t), np.zeros(2), cov, [noise**2] * 2, lambda dt: linear_gap(A, NOISE, dt)
         )
         excess += density[1:].sum() - float(found.log_likelihood[k])
         entries += int((~np.isnan(y[1:])).sum())
@@ -70,31 +74,35 @@ def compare(model: Any, states: list, times: list, std: float | None, cov: np.nd
     return {"excess": float(excess / entries), "entries": entries, "smooth_mean": means, "smooth_variance": variances}
 
 
-def learn(data: Any, seed: int, **settings: Any) -> tuple[Any, float]:
+def learn(
+    data: Any, seed: int, *, pairs_only: bool = False, measurement: bool = True, **settings: Any
+) -> tuple[Any, float]:
     """A model that saw noisy, partial data alone, and the seconds that it took."""
-    net, law = nsde.MLPConfig(width=32, depth=1), nsde.Moments(measurement=True)
+    net, law = nsde.MLPConfig(width=32, depth=1), nsde.Moments(measurement=measurement)
     model = nsde.NeuralSDE.for_data(data, law=law, net=net, noise=0.0, denoiser=None, seed=seed, **settings)
+    if pairs_only:
+        model.window_for = lambda data: 0  # type: ignore[method-assign]
     began = time.perf_counter()
     nsde.fit(model, data, seed=seed, progress=False, cpu=True, **TRAINING)
     return model, time.perf_counter() - began
 
 
-def ornstein_uhlenbeck(missing: float, seed: int | None) -> dict[str, Any]:
+def ornstein_uhlenbeck(missing: float, noise: float, seed: int | None, pairs_only: bool = False) -> dict[str, Any]:
     """With true fields, or with learned ones by a seed."""
-    states, times = linear_paths(np.random.default_rng(TEST), NUM_TEST, LENGTH, missing=missing, noise=STD)
-    row = {"system": "Ornstein-Uhlenbeck", "missing": missing, "noise": STD}
+    states, times = linear_paths(np.random.default_rng(TEST), NUM_TEST, LENGTH, missing=missing, noise=noise)
+    row = {"system": "Ornstein-Uhlenbeck", "missing": missing, "noise": noise}
     if seed is None:
         data = nsde.Trajectories.from_arrays(states, times, missing=True)
         settings: dict[str, Any] = {"correlation": NOISE, "covariance": nsde.Full(), "law": nsde.Moments(steps=4)}
         model = true_model(data, linear_drift, np.sqrt(np.diag(NOISE)), **settings)
-        return {**row, "fields": "true", **compare(model, states, times, STD, np.eye(2))}
+        return {**row, "fields": "true", **compare(model, states, times, noise, noise or None, np.eye(2))}
     train = nsde.Trajectories.from_arrays(
-        *linear_paths(np.random.default_rng(seed), NUM_TRAIN, LENGTH, missing=missing, noise=STD), missing=True
+        *linear_paths(np.random.default_rng(seed), NUM_TRAIN, LENGTH, missing=missing, noise=noise), missing=True
     )
-    model, seconds = learn(train, seed, covariance=nsde.Full())
-    found = compare(model, states, times, None, linalg.solve_continuous_lyapunov(A, -NOISE))
-    learned = {"measurement_std": model.measurement_std.tolist(), "train_seconds": seconds}
-    return {**row, "fields": "learned", "seed": seed, **found, **learned}
+    model, seconds = learn(train, seed, covariance=nsde.Full(), measurement=noise > 0, pairs_only=pairs_only)
+    found = compare(model, states, times, noise, None, linalg.solve_continuous_lyapunov(A, -NOISE))
+    learned = {"measurement_std": model.measurement_std.tolist() if noise else [0.0, 0.0], "train_seconds": seconds}
+    return {**row, "fields": "learned by pairs" if pairs_only else "learned", "seed": seed, **found, **learned}
 
 
 def tested_well() -> tuple[np.ndarray, np.ndarray]:
@@ -130,9 +138,12 @@ def double_well(seed: int | None, particles: np.ndarray) -> dict[str, Any]:
 def run(particles: np.ndarray, seed: int | None) -> list[dict[str, Any]]:
     """All rows of a seed, or those with true fields."""
     warnings.simplefilter("ignore")
-    rows = [*(ornstein_uhlenbeck(missing, seed) for missing in MISSING), double_well(seed, particles)]
+    rows = [ornstein_uhlenbeck(missing, noise, seed) for noise in NOISES for missing in MISSING]
+    if seed is not None:
+        rows += [ornstein_uhlenbeck(missing, 0.0, seed, pairs_only=True) for missing in MISSING]
+    rows.append(double_well(seed, particles))
     for row in rows:
-        print(row["system"], row["missing"], row["fields"], seed, f"{row['excess']:.2e}", flush=True)
+        print(row["system"], row["missing"], row["noise"], row["fields"], seed, f"{row['excess']:.2e}", flush=True)
     return rows
 
 

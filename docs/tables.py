@@ -175,6 +175,18 @@ def branching_hard() -> str:
     return _show(_named(_tables("branching")[0], {n: n for n in names + forms}))
 
 
+def branching_rates() -> str:
+    """Distance and end error by learning rate, on a seed that is not reported."""
+    rows = _results("branching_rates.json")["rows"]
+    rates = sorted({row["lr"] for row in rows})
+    body = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        own = {row["lr"]: row for row in rows if row["method"] == method}
+        cells = [f"{own[lr]['distance']:.4f} / {own[lr]['end_error']:.4f}" for lr in rates]
+        body.append([FORKS[method], *cells])
+    return _show([["model, density 1", *(f"{lr:g}" for lr in rates)], *body])
+
+
 def branching_source() -> str:
     """How the branching numbers were made."""
     values = _results("branching.json")
@@ -1074,8 +1086,8 @@ def shipped_bf16() -> str:
     return _show([[f"{row['clips']} test clips", "value"], *body])
 
 
-def transport() -> str:
-    """Distance of one step to the truth, by law and passes."""
+def _transport(keys: dict[str, int]) -> Cells:
+    """Scores of one step and their digits, by law and passes; the mixture takes one pass."""
     rows = _results("transport.json")["rows"]
     methods = list(dict.fromkeys(row["method"] for row in rows))
     body = []
@@ -1083,31 +1095,41 @@ def transport() -> str:
         for passes in sorted({row["passes"] for row in rows}):
             cells = []
             for method in methods:
-                asked = (
-                    0 if method == "Mixture" and passes == 1 else None if method == "Mixture" else passes
-                )  # it takes one
-                key = (name, method, asked)
-                found = [row["distance"] for row in rows if (row["system"], row["method"], row["passes"]) == key]
-                cells.append(f"{statistics.mean(found):.3f} ± {statistics.stdev(found):.3f}" if found else "–")
-            floor = statistics.mean(row["floor"] for row in rows if row["system"] == name)
-            body.append([name, str(passes), *cells, f"{floor:.3f}"])
-    return _show([["step", "passes", *methods, "floor"], *body])
+                asked = {0: None, 1: 0}.get(passes) if method == "Mixture" else passes
+                own = [r for r in rows if (r["system"], r["method"], r["passes"]) == (name, method, asked)]
+                found = {key: [row[key] for row in own] for key in keys if own}
+                shown = (
+                    f"{statistics.mean(v):.{keys[k]}f} ± {statistics.stdev(v):.{keys[k]}f}" for k, v in found.items()
+                )
+                cells.append(" / ".join(shown) or "–")
+            body.append([name, str(passes), *cells])
+    return [["step", "passes", *methods], *body]
+
+
+def transport() -> str:
+    """Distance of one step to the truth, by law and passes."""
+    head, *body = _transport({"distance": 3})
+    rows = _results("transport.json")["rows"]
+    floors = {line[0]: statistics.mean(row["floor"] for row in rows if row["system"] == line[0]) for line in body}
+    return _show([[*head, "floor"], *([*line, f"{floors[line[0]]:.3f}"] for line in body)])
+
+
+def transport_moments() -> str:
+    """Mean and variance of one step beside those of the truth, by law and passes."""
+    return _show(_transport({"mean": 2, "variance": 2}))
 
 
 def filters() -> str:
     """Nats per observed entry over the exact filter, with true and with learned fields."""
     rows, body = _results("filter.json")["rows"], []
-    for system, missing in dict.fromkeys((row["system"], row["missing"]) for row in rows):
-        own = [row for row in rows if (row["system"], row["missing"]) == (system, missing)]
+    for case in dict.fromkeys((row["system"], row["missing"], row["noise"]) for row in rows):
+        own = [row for row in rows if (row["system"], row["missing"], row["noise"]) == case]
         true = next(row["excess"] for row in own if row["fields"] == "true")
-        learned = [row["excess"] for row in own if row["fields"] == "learned"]
-        reference = "particles" if system == "double well" else "Kalman"
-        goal = "≤ 0.02" if system == "double well" else "≤ 1e-6, learned ≤ 0.01"
-        spread = "not measured"
-        if learned:
-            spread = f"{statistics.mean(learned):.4f} ({min(learned):.4f} to {max(learned):.4f})"
-        body.append([system, f"{100 * missing:.0f} %", reference, f"{true:.1e}", spread, goal])
-    return _show([["system", "missing", "beside", "true fields", "learned", "goal"], *body])
+        learned = [[row["excess"] for row in own if row["fields"] == way] for way in ("learned", "learned by pairs")]
+        goal = "≤ 0.02" if case[0] == "double well" else "≤ 1e-6, learned ≤ 0.01"
+        spreads = [f"{statistics.mean(v):.4f} ({min(v):.4f} to {max(v):.4f})" if v else "–" for v in learned]
+        body.append([case[0], f"{100 * case[1]:.0f} %", f"{case[2]:g}", f"{true:.1e}", *spreads, goal])
+    return _show([["system", "missing", "noise", "true fields", "learned", "learned by pairs", "goal"], *body])
 
 
 def forecasting_scale() -> str:
@@ -1189,6 +1211,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rollouts-cpu": rollouts_cpu,
     "forecasting-scale": forecasting_scale,
     "transport": transport,
+    "transport-moments": transport_moments,
     "filter": filters,
     "frames": frames,
     "floors": floors,
@@ -1198,6 +1221,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "branching-short": branching_short,
     "branching-hard": branching_hard,
     "branching-lag": branching_lag,
+    "branching-rates": branching_rates,
     "branching-source": branching_source,
     "history": history,
     "inverse-dynamics": inverse_dynamics,

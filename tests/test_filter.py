@@ -1,5 +1,6 @@
 """The filter and its smoother against exact ones, particles, and the model's own likelihood and draws."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -275,6 +276,69 @@ def test_training_with_measurement_noise_ends_with_windows(np_rng, tmp_path):
         -float(model.filter(windows).log_likelihood.sum()) / entries, rel=1e-4
     )
     assert set(losses) == {"likelihood", "denoiser"}
+
+
+def with_gaps(rng, **settings):
+    """Two features, of which the second is missing half of the time."""
+    walk = rng.normal(size=(4, 60, 2)).cumsum(1)
+    walk[:, np.arange(60) % 4 < 2, 1] = np.nan
+    return nsde.Trajectories.from_arrays(list(walk), missing=True, **settings)
+
+
+def test_training_on_missing_entries_ends_with_windows(np_rng, tmp_path):
+    data = with_gaps(np_rng)
+    for name, own, late in (("gaps", data, {"likelihood", "denoiser"}), ("whole", whole_of(data), set())):
+        model = nsde.NeuralSDE.for_data(own, net=TINY)
+        nsde.fit(model, own, steps=10, batch_size=16, log_every=1, run_dir=tmp_path / name, progress=False)
+        lines = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        parts = [set(line) - {"step", "lr", "steps_per_second"} for line in lines]
+        assert parts == [{"flow", "diffusion", "denoiser"}] * 8 + [late or {"flow", "diffusion", "denoiser"}] * 2
+
+
+def whole_of(data):
+    """The same with nothing missing."""
+    return nsde.Trajectories(data.states, data.times, data.lengths)
+
+
+@pytest.mark.parametrize(
+    ("settings", "length"),
+    [
+        ({}, 8),
+        ({"law": nsde.Moments()}, 8),
+        ({"law": nsde.Euler(flow_loss="nll"), "history": 4}, 8),
+        ({"history": 5}, 0),  # more numbers in a state than windows are worth
+        ({"law": nsde.Euler(flow_loss="log")}, 0),
+        ({"law": nsde.Euler(diffusion_loss="match")}, 0),
+        ({"law": nsde.Transport()}, 0),
+        ({"tau": "uniform"}, 0),
+        ({"denoiser": nsde.Denoiser(alpha=True)}, 0),
+        ({"net": nsde.PolynomialConfig()}, 0),
+    ],
+)
+def test_missing_entries_are_learned_from_where_the_filter_can_tell_more(np_rng, settings, length):
+    data, history = with_gaps(np_rng), settings.get("history", 1)
+    model = nsde.NeuralSDE.for_data(data, **{"net": TINY, **settings})
+    pairs = data.transitions(history=history)
+    assert model.window_for(pairs) == length and model.window_for(None) == 0
+    assert model.window_for(whole_of(data).transitions(history=history)) == 0
+
+
+def test_few_missing_entries_are_left_to_pairs(np_rng):
+    data = with_gaps(np_rng)
+    data.observed[:, 1] |= torch.arange(len(data.states)) % 8 > 0
+    assert nsde.NeuralSDE.for_data(data, net=TINY).window_for(data.transitions()) == 0
+
+
+def test_gaps_that_take_many_steps_are_left_to_pairs(np_rng):
+    """Euler's steps are as long as those of the training; Moments takes a gap as a whole."""
+    times = np.arange(60.0)
+    times[30:] += 100
+    data = with_gaps(np_rng, times=times)
+    assert data.longest_gap == 101 and whole_of(data).select([0]).longest_gap == 101
+    for law, length in ((nsde.Euler(), 0), (nsde.Moments(), 8)):
+        assert nsde.NeuralSDE.for_data(data, net=TINY, law=law).window_for(data.transitions()) == length
+    ends = nsde.Trajectories.from_arrays([np.zeros((2, 1)), np.ones((3, 1))], [[0.0, 1.0], [50.0, 52.0, 55.0]])
+    assert ends.longest_gap == 3
 
 
 def test_the_likelihood_of_windows_has_its_gradient(np_rng):

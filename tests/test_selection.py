@@ -25,7 +25,15 @@ from neuralsde.selection.report import Report
 from neuralsde.selection.scores import Score, Segments, gain
 from neuralsde.selection.search import ALONE, LONGER, Search, drawing_time, in_words, num_units
 from neuralsde.selection.stack import fit_together, form_of
-from neuralsde.selection.trials import Effort, Gaps, Trials, measure_gaps, small_products
+from neuralsde.selection.trials import (
+    Effort,
+    Gaps,
+    Trials,
+    ends_with_windows,
+    measure_gaps,
+    measure_windows,
+    small_products,
+)
 from neuralsde.training.config import TrainConfig
 from neuralsde.training.fit import fit as fit_model
 
@@ -686,6 +694,18 @@ def test_a_gap_that_takes_several_steps_is_planned_for():
     )  # 3 points at first, 4 more in each further step
     assert found.solving > 0
     assert measure_gaps(plain, data) == Gaps()
+
+
+def test_a_training_that_ends_with_windows_is_planned_for():
+    rng = np.random.default_rng(0)
+    walk = rng.standard_normal((6, 60, 2)).cumsum(1)
+    whole = nsde.Trajectories.from_arrays(list(walk))
+    walk[rng.random(walk.shape) < 0.4] = np.nan
+    data = nsde.Trajectories.from_arrays(list(walk), missing=True)
+    plain = Candidate("plain", {"noise": 0.0, "denoiser": None}, "")
+    assert ends_with_windows(plain, data) and not ends_with_windows(plain, whole)
+    assert not ends_with_windows(plain.with_(Move("mixed", {"law": nsde.Mixture()}, "")), data)
+    assert measure_windows(plain, data, TrainConfig(steps=1, batch_size=64)) > 1.2
 
 
 def test_waves_that_lose_their_phase_are_no_season():

@@ -167,6 +167,13 @@ class Trajectories:
         """Time from the first to the last observation of each path."""
         return self.ends - self.times[self.lengths.cumsum(0) - self.lengths]
 
+    @property
+    def longest_gap(self) -> float:
+        """The longest time between two observations of a path that follow one another."""
+        apart = self.times.diff()
+        apart[self.lengths.cumsum(0)[:-1] - 1] = 0.0  # from path to path
+        return float(apart.max()) if len(apart) else 0.0
+
     def __len__(self) -> int:
         """Number of paths."""
         return len(self.lengths)

@@ -215,9 +215,11 @@ class SequenceModel(nn.Module, ABC):
         """What is to be said of a model that was just trained, by transitions of its data: one sentence each."""
         return []
 
-    @property
-    def window(self) -> int:
-        """Observations in a row that a training ends with, for `window_losses`; 0: it learns from pairs alone."""
+    def window_for(self, data: Transitions | None) -> int:
+        """Observations in a row that a training on these ends with, for `window_losses`; 0: it learns from pairs alone.
+
+        Of a stream, None: its windows are not at hand.
+        """
         return 0
 
     def window_losses(self, losses: dict[str, Tensor], windows: Trajectories) -> dict[str, Tensor]:

@@ -76,6 +76,11 @@ class Law(Choice):
         return self.stochastic
 
     @property
+    def likely(self) -> bool:
+        """Whether its losses seek what makes the data most likely: a training may then end with the filter's likelihood."""
+        return self.gaussian
+
+    @property
     def further(self) -> dict[str, int]:
         """Nets beyond flow, diffusion and denoiser, and how many fields each gives."""
         return {}
@@ -98,6 +103,10 @@ class Euler(Law):
     """Desingularisation of the log loss, in squared units of std / dt_ref."""
     diffusion_loss: Literal["nll", "match", "log"] = "nll"
     """Gaussian likelihood of the residual, the paper's squared error on g^2, or its authors' on log g (biased; for comparison)."""
+
+    @property
+    def likely(self) -> bool:
+        return self.flow_loss != "log" and self.diffusion_loss == "nll"
 
     def check(self, config: NeuralSDEConfig) -> None:
         able = self.diffusion_loss == "nll" or not config.covariance.further

@@ -70,6 +70,9 @@ from neuralsde.solvers.schemes import Coefficients
 Noises = Positive | Sequence[Positive] | None
 """Standard deviations: one, or one per feature."""
 WINDOW = 8  # observations that the last part of a training learns from
+MANY_MISSING = 0.2  # share of the entries from which on windows tell more than pairs do
+MAX_TAUGHT = 8  # numbers in a state up to which missing entries are learned from by windows: beyond, they take long
+MAX_GAP = 16  # training steps in a gap up to which they are, where it is taken in parts
 LOOK_BACK = 128  # observations before a forecast that its start is known from
 MAX_FULL = 32  # entries of a state with a full covariance
 SMOOTH = 0.5  # correlation of a step with the one before, from which on paths are smooth
@@ -295,9 +298,23 @@ class NeuralSDE(SequenceModel):
             return super().path_log_prob(data, batch_size)
         return self.filter(data).log_likelihood.float()
 
-    @property
-    def window(self) -> int:
-        return 0 if self.measurement is None or self._no_filter() else WINDOW
+    def window_for(self, data: Transitions | None) -> int:
+        wanted = self.measurement is not None or (data is not None and self._is_taught_by_gaps(data))
+        return WINDOW if wanted and not self._no_filter() else 0
+
+    def _is_taught_by_gaps(self, data: Transitions) -> bool:
+        """Whether so much is missing that pairs leave out a lot or start from filled entries, and the filter can tell more."""
+        config, observed = self.config, data.data.observed
+        learned = (
+            config.law.likely and config.start_probability == 1 and not (config.denoiser and config.denoiser.alpha)
+        )
+        small = len(self.scale.shape) == 1 and self.scale.shape[0] * config.history <= MAX_TAUGHT
+        if observed is None or not learned or not small or self._solved_flow is not None:
+            return False
+        if float((~observed).float().mean()) < MANY_MISSING:
+            return False
+        whole = self.law.spans_gaps and config.history == 1
+        return whole or data.data.longest_gap <= MAX_GAP * self.scale.step
 
     def window_losses(self, losses: dict[str, Tensor], windows: Trajectories) -> dict[str, Tensor]:
         """Flow, diffusion and measurement noise by the filter's likelihood, per observed entry; the rest by pairs."""

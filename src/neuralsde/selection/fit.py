@@ -35,9 +35,11 @@ from neuralsde.selection.trials import (
     Effort,
     Gaps,
     Trials,
+    ends_with_windows,
     measure_draws,
     measure_gaps,
     measure_step,
+    measure_windows,
     quietly,
     sampler_of,
     small_products,
@@ -225,6 +227,9 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     gaps = Gaps() if short else measure_gaps(last, folds[0].known)
     by_moments = next((c for c in (last, *steps.every()) if isinstance(c.config.law, Moments)), last)
     told = gaps if short or by_moments is last else measure_gaps(by_moments, folds[0].known)
+    ends = next((c for c in (last, *steps.every()) if ends_with_windows(c, folds[0].known)), None)
+    windows = 1.0 if ends is None else measure_windows(ends, folds[0].known, steps.train)
+    gaps = replace(gaps, longer=gaps.longer * (windows if ends is last else 1.0))
     every = [(c, how) for c in (steps.default, *steps.first) for how in quick_samplers(c).values()]
     sizes = DRAWS[-1:] if short else DRAWS
     took, grown = measure_draws(every[:1] if short else every, folds[0], sizes)
@@ -243,7 +248,7 @@ def _effort(steps: Plan, folds: list[Fold], seconds: float) -> Effort:
     alone = max(left - step * units * unit, steps.last * budget)
     batch, one = _batch(steps, folds[0], alone / gaps.longer, min(PLENTY, BEYOND * LONGER * unit))
     num = _last_steps(alone / gaps.longer / one, unit, gaps.longer * batch / steps.train.batch_size)
-    return Effort(unit, num, *size, part, batch=batch, costs=costs, moments=told.steps)
+    return Effort(unit, num, *size, part, batch=batch, costs=costs, moments=told.steps, windows=windows)
 
 
 def _costs(steps: Plan, folds: list[Fold], step: float) -> dict[str, float]:
@@ -314,8 +319,14 @@ def _refit(
     unit, default = effort.unit, steps.trained_last(steps.default)
     own = steps.trained_last(choice.candidate) if choice.exact else choice.candidate
     batch = effort.batch or steps.train.batch_size
-    longer = measure_gaps(own, data).longer if effort.costs else 1.0
-    usual = longer if own.same_as(default) or not effort.costs else measure_gaps(default, data).longer
+
+    def grown(candidate: Candidate) -> float:
+        """Times that its training step takes, over one of a trial."""
+        gaps = measure_gaps(candidate, data).longer if effort.costs else 1.0
+        return gaps * (effort.windows if ends_with_windows(candidate, data) else 1.0)
+
+    longer = grown(own)
+    usual = longer if own.same_as(default) else grown(default)
     wanted = effort.last * default.cost * usual / (own.cost * longer)
     num = _last_steps(wanted, unit, longer * batch / steps.train.batch_size)
     num = num if choice.most is None else min(num, choice.most)

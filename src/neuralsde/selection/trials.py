@@ -29,8 +29,9 @@ from neuralsde.selection.candidates import Candidate, of_few_terms
 from neuralsde.selection.folds import Fold
 from neuralsde.selection.scores import FAILED, MOST_ORIGINS, NUM_PATHS, Score, Segments, together
 from neuralsde.selection.stack import fit_together, form_of
+from neuralsde.solvers.noise import Noise
 from neuralsde.training.config import RunOptions, TrainConfig
-from neuralsde.training.fit import fit
+from neuralsde.training.fit import LAST, PER_WINDOW, fit
 
 QUIET = RunOptions(progress=False)
 UNTOLD = 4  # steps of a gap, where they cannot be foretold
@@ -87,6 +88,7 @@ class Effort:
     batch: int = 0  # of the last training; 0: as in the trials
     costs: dict[str, float] = field(default_factory=dict)  # of a step of each candidate, in steps of the default
     moments: int = Moments().most  # steps of a gap at most
+    windows: float = 1.0  # times that a training takes which ends with windows, over one of pairs alone
 
 
 class Trials:
@@ -246,6 +248,34 @@ def measure_gaps(candidate: Candidate, data: Trajectories) -> Gaps:
     steps, gaps = (each.tolist() for each in taken.unique(return_counts=True))
     longer = sum(law.num_points(num) * times for num, times in zip(steps, gaps)) / len(some) / law.num_points(1)
     return Gaps(max(steps), longer, took * longer * every / first)
+
+
+def ends_with_windows(candidate: Candidate, data: Trajectories) -> bool:
+    """Whether a training of the candidate does."""
+    law, solved = candidate.config.law, candidate.config.net.solved
+    if solved or (data.observed is None and not (isinstance(law, Moments) and law.measurement)):
+        return False
+    try:
+        model, pairs = build_for(candidate, data, 0)
+    except ValueError:  # data of this kind cannot train it
+        return False
+    return model.window_for(pairs) > 0
+
+
+def measure_windows(candidate: Candidate, data: Trajectories, config: TrainConfig) -> float:
+    """Times that a whole training that ends with windows takes, over one of pairs alone."""
+    model, pairs = build_for(candidate, data, 0)
+    noise = Noise.for_step(0, 0, torch.arange(config.batch_size))
+    batch, windows = pairs.batch(noise), pairs.windows(noise[::PER_WINDOW], model.window_for(pairs))
+
+    def took(*more: Trajectories) -> float:
+        began = time.perf_counter()
+        sum(model(batch, noise, *more).values()).backward()
+        return time.perf_counter() - began
+
+    took(windows)  # the first takes longer
+    alone, late = (min(took(*more) for _ in range(2)) for more in ((), (windows,)))
+    return 1 + LAST * max(late / alone - 1, 0.0)
 
 
 def measure_draws(

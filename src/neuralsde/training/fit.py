@@ -200,7 +200,8 @@ class _Loop:
                 f"`accumulate` must divide the {config.batch_size // shares} rows of a process. Got {options.accumulate=}."
             )
         self.stream = data if isinstance(data, StreamTransitions) else None
-        if self.stream is not None and model.window:
+        self.window = model.window_for(None if self.stream is not None else data.in_memory)
+        if self.stream is not None and self.window:
             raise ValueError(
                 "Measurement noise is learned from paths in memory. Got a Stream. Pass Trajectories of a part of it."
             )
@@ -234,7 +235,6 @@ class _Loop:
         self.sums: Tensor | None = None  # of the losses since the last line of metrics.jsonl
         self.num_summed = 0
         self.captured = CapturedStep(self._optimise) if graph else None
-        self.window = model.window
         self.late = config.steps - round(LAST * config.steps) if self.window else config.steps
         self.set_points = {math.ceil(share * config.steps) for share in SET_POINTS}
         self.start = self._restore() if resume else 0
