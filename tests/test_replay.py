@@ -17,6 +17,7 @@ from neuralsde.core import extras
 from neuralsde.core.memo import Memo, hold, holding
 from neuralsde.models import sequence
 from neuralsde.models.build import build
+from neuralsde.models.evaluation import with_weights
 from neuralsde.nets import fused
 from neuralsde.nets.backbone import Form
 from neuralsde.nets.config import EncodedConfig, MLPConfig, UViTConfig
@@ -364,6 +365,20 @@ def test_a_recording_in_bf16_keeps_its_casts(monkeypatch):
         torch.randn(64, 2**20, device="cuda")  # takes memory that is free
     monkeypatch.setattr(sequence, "ENOUGH", 10**9)
     assert all(torch.equal(x, paths()) for x in found)
+
+
+def test_a_view_with_other_weights_calls_no_layer_that_was_compiled_with_its_own():
+    net = MLP(MLPConfig(width=8, depth=1), Form(shape=(2,))).eval()
+    torch.nn.init.normal_(net.outward.weight)
+    net.blocks[0].compile()
+    view = with_weights(net, {id(weight): 2 * weight.detach() for weight in net.parameters()})
+    doubled = copy.deepcopy(net)
+    with torch.no_grad():
+        for weight in doubled.parameters():
+            weight.mul_(2.0)
+        x = torch.randn(3, 1, 2)
+        doubled.blocks[0]._compiled_call_impl = None
+        assert torch.equal(view(x), doubled(x))
 
 
 def films(**settings):

@@ -31,11 +31,12 @@ def _view(module: M, made: dict[int, nn.Module], weights: Mapping[int, Tensor] =
     if id(module) not in made:
         view = made[id(module)] = copy.copy(module)
         view.__dict__["_modules"] = {n: child and _view(child, made, weights) for n, child in module._modules.items()}
+        view.__dict__["_compiled_call_impl"] = None  # a compiled call belongs to the mode and to the weights
         if weights:
             own = module._parameters.items()
             view.__dict__["_parameters"] = {name: weights.get(id(weight), weight) for name, weight in own}
         else:
-            view.__dict__ |= {"training": False, "_compiled_call_impl": None}  # a compiled call belongs to the mode
+            view.__dict__["training"] = False
     return made[id(module)]  # type: ignore[return-value]
 
 
