@@ -82,9 +82,8 @@ def rows_in(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 def script_of(stem: str, values: dict[str, Any]) -> str:
     """What measures the rows: the recipes of a comparison, or a script by the command that the file holds."""
-    if stem.replace("_", "-") in COMPARISONS:
-        task = "video" if stem.startswith("video") else stem
-        return f"src/neuralsde/experiments/recipes/{task}.py"
+    if (task := stem.replace("_", "-")) in COMPARISONS:
+        return f"src/{COMPARISONS[task].__module__.replace('.', '/')}.py"
     within = [values.get("command"), *(row.get("command") for row in values.values() if isinstance(row, dict))]
     commands = [found[1] for text in within if (found := SCRIPT.match(str(text)))]
     return commands[0] if commands else SCRIPTS[stem]

@@ -125,9 +125,9 @@ def run_demo(
                 fitted = choice.result()
                 print(f"  {fitted['choice']}. {fitted['reason']}\n  First figure: {folder / 'fit.png'}", flush=True)
                 continue
-            label, _, scores = done.result()
-            print(f"  {label}: trained in {scores['train_seconds']:.0f} s", flush=True)
-            runs.append({"label": label, "seed": seed, "scores": scores})
+            label, _, found = done.result()
+            print(f"  {label}: trained in {found['scores']['train_seconds']:.0f} s", flush=True)
+            runs.append({"label": label, "seed": seed, **found})
             if label == dense:  # the other panels are of this model
                 where = folder / "models" / f"NSDE-{DENSITIES[-1]}"
                 hows = [how for how in ABLATION.values() if how is not None]
