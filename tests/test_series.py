@@ -311,6 +311,45 @@ def test_the_frame_is_scored_by_utilsforecast_as_here(fitted, frame, np_rng):
     np.testing.assert_allclose((samples.mean(0) - truth).abs().flatten(1).mean(1).numpy(), error, rtol=1e-6)
 
 
+# Messy tables
+
+
+def daily(np_rng, num=120, **more):
+    y = 10 + np.sin(2 * np.pi * np.arange(num) / 7) + 0.1 * np_rng.standard_normal(num)
+    return pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=num, freq="D"), "y": y, **more})
+
+
+@pytest.mark.parametrize("freq", [None, "D"])
+def test_the_frequency_is_that_of_all_rows_also_of_those_without_a_value(np_rng, freq, short_search):
+    frame = daily(np_rng, 200)
+    frame.loc[np_rng.random(200) < 0.7, "y"] = np.nan
+    frame.loc[199, "y"] = 10.0
+    fitted = nsde.fit_series(frame, horizon=3, freq=freq, max_trials=1, **QUICK)
+    assert fitted.report.frequency == "day"
+    assert list(fitted.forecast(2, num_paths=50).to_frame()["ds"].astype(str)) == ["2024-07-19", "2024-07-20"]
+
+
+def test_a_named_frequency_is_not_refused_for_rows_that_are_not_there(np_rng):
+    frame = daily(np_rng, 200)
+    kept = np.sort(np_rng.choice(199, 70, replace=False))
+    table = nsde.read_table(frame.iloc[np.append(kept, 199)])
+    assert series.frequency_of(table) is None and series.frequency_of(table, "D").words == "day"
+    with pytest.raises(ValueError, match=r"Got stamps that are a week apart"):
+        series.frequency_of(nsde.read_table(frame.iloc[::7]), "D")
+
+
+def test_covariates_of_rows_without_a_value_are_used(np_rng):
+    frame = daily(np_rng, 40, u=np.arange(40.0))
+    frame.loc[[5, 6, 20], "y"] = np.nan
+    frame.loc[30, "u"] = np.nan
+    table = nsde.read_table(frame, context=["u"])
+    panel = Panel.of(table, series.frequency_of(table))
+    wanted = np.arange(40.0)
+    wanted[30] = 29
+    np.testing.assert_array_equal(panel.context[0][:, 0], wanted)
+    assert np.isnan(panel.values[0][[5, 6, 20], 0]).all() and np.isfinite(panel.values[0][30, 0])
+
+
 # What is refused, and what is asked about
 
 
@@ -320,7 +359,7 @@ def test_the_frame_is_scored_by_utilsforecast_as_here(fitted, frame, np_rng):
         ({}, {"season": 60}, r"A season of 60 steps must be seen twice. Got series of at most 96 steps"),
         ({}, {"season": "moon"}, r"`season` must be auto, none, a number of steps or one of year. Got 'moon'"),
         ({}, {"horizon": 90}, r"`horizon` must be at most half of the longest series, 48 steps. Got 90"),
-        ({}, {"freq": "D"}, r"`freq='D'` is not that of the stamps. Got stamps that are 31"),
+        ({}, {"freq": "D"}, r"`freq='D'` is not that of the stamps. Got stamps that are a month apart"),
         ({}, {"known_ahead": ["promo"]}, r"`known_ahead` names columns of `context`. Got promo"),
         ({}, {"budget": "soon"}, r"`budget` must be such as '2 min'"),
         ({"ds": "uneven"}, {}, r"not evenly spaced. Give `freq`, or use `fit_table`"),

@@ -237,26 +237,62 @@ a,5,inf,6,1
         ("no t", 1, 6),
         ("t is no time, e.g. 'soon' in line 7", 1, 7),
         ("no number in any column", 1, 8),
-        ("no number in a context column", 1, 9),
         ("repeats an earlier row", 1, 11),
         ("same path and time as an earlier row, joined into it", 1, 12),
         ("path with fewer than two observations", 1, 13),
     ]
-    assert table.report.rows_read == 13 and table.report.rows_kept == 4
-    assert table.data.times.tolist() == [0, 1, 5, 8]
-    assert table.data.states.tolist() == [[1, 1], [2, 2], [2, 6], [8, 8]]  # filled from the past
-    assert table.data.observed.tolist() == [[True, True], [True, True], [False, True], [True, True]]
+    assert table.report.rows_read == 13 and table.report.rows_kept == 5
+    assert table.data.times.tolist() == [0, 1, 5, 7, 8]
+    assert table.data.states.tolist() == [[1, 1], [2, 2], [2, 6], [7, 7], [8, 8]]  # filled from the past
+    assert table.data.observed.tolist() == [[True, True], [True, True], [False, True], [True, True], [True, True]]
+    assert table.data.context[:, 0].tolist() == [1, 1, 1, 0, 1]
     assert list(table.report.notes) == [
         "x: 1 empty cell(s), the first in line 8: missing",
         "x: 1 infinite value(s), 'inf' in line 14: missing",
         "y: 1 cell(s) without a number, e.g. 'oops' in line 8: missing",
-        "u: 1 empty cell(s), the first in line 9: missing",
+        "u holds 1 or nothing: 1 empty cell(s) are taken as 0",
         "1 row(s) earlier than the row before in their path: sorted by time",
         "1 row(s) differ from an earlier one of their path and time, which is kept",
         "1 path(s) too short: b",
     ]
     lines = str(table.report).splitlines()
-    assert lines[0] == "table.csv: 13 rows read, 4 kept" and "- 1 dropped: no run (first: line 5)" in lines
+    assert lines[0] == "table.csv: 13 rows read, 5 kept" and "- 1 dropped: no run (first: line 5)" in lines
+
+
+def test_a_context_that_is_missing_is_held_and_drops_nothing(write):
+    text = "run,t,x,u,mark\na,0,1,,\na,1,2,5,1\na,2,3,,\na,3,4,6,\nb,0,5,,\nb,1,6,,1\nc,0,7,8,\nc,1,,9,\nc,2,8,,\n"
+    table = read_table(write(text), id="run", time="t", columns=["x"], context=["u", "mark"])
+    assert table.ids == ("a", "c") and paths(table) == {"a": [[1], [2], [3], [4]], "c": [[7], [8]]}
+    assert table.data.context.tolist() == [[5, 0], [5, 1], [5, 0], [6, 0], [8, 0], [9, 0]]
+    assert "u: 5 empty cell(s), the first in line 2: the value before is held" in table.report.notes
+    assert "mark holds 1 or nothing: 7 empty cell(s) are taken as 0" in table.report.notes
+    assert reasons(table) == {
+        "no number in any column": 1,
+        "no number in a context column in any row of the path": 2,
+    }
+    assert table.report.rows_read == table.report.rows_kept + 3
+
+
+def test_rows_without_a_number_are_kept_aside(write):
+    """They tell the frequency, and what is known of the future: there nothing is held."""
+    text = "run,t,x,u\na,0,,1\na,1,1,2\na,2,,\na,3,2,3\na,4,,4\na,5,,\nlone,0,,1\nb,2,3,5\nb,0,4,6\nb,1,,7\nb,1,,7\n"
+    table = read_table(write(text), id="run", time="t", columns=["x"], context=["u"])
+    assert table.ids == ("a", "b") and table.data.times.tolist() == [1, 3, 0, 2]
+    (first, values), (second, others) = table.blanks()
+    assert first.tolist() == [0, 2, 4, 5] and second.tolist() == [1] and others.tolist() == [[7]]
+    np.testing.assert_array_equal(values[:, 0], [1, 2, 4, np.nan])
+    assert [s.tolist() for s in table.every_stamp()] == [[0, 1, 2, 3, 4, 5], [0, 1, 2]]
+    assert [(t.tolist(), c[:, 0].tolist()) for t, c in table.contexts()] == [
+        ([0, 1, 2, 3], [1, 2, 2, 3]),
+        ([0, 1, 2], [6, 7, 5]),
+    ]
+    assert [t.tolist() for t, _ in table.select([1]).blanks()] == [[1]]
+    assert read_table(write(CLEAN), id="run", time="t").blank is None
+
+
+def test_rows_without_a_number_are_steps_of_a_table_without_time(write):
+    table = read_table(write('x\n3\n""\n1\n-\n-\n2\n'))
+    assert table.data.times.tolist() == [0, 2, 5] and table.data.states[:, 0].tolist() == [3, 1, 2]
 
 
 def test_rows_of_one_time_complement_each_other(write):
@@ -297,15 +333,24 @@ def test_no_row_of_a_mess_is_lost(tmp_path_factory, seed):
         return value if np.isfinite(value) else None
 
     wanted: dict = {}
+    every: dict = {}
     for row in rows:
         if len(row) < 5 or any(row[5:]):
             continue
         name, time, x, y, u = row[0], number(row[1]), number(row[2]), number(row[3]), number(row[4])
-        if name == "" or time is None or (x is None and y is None) or u is None:
+        if name == "" or time is None:
             continue
-        old = wanted.setdefault(name, {}).setdefault(time, (x, y, u))
-        wanted[name][time] = tuple(b if a is None else a for a, b in zip(old, (x, y, u)))
-    wanted = {name: dict(sorted(p.items())) for name, p in wanted.items() if len(p) > 1}
+        every.setdefault(name, []).append((time, x, y, u))
+    for name, own in every.items():
+        own.sort(key=lambda row: row[0])  # stable
+        known = next((u for _, _, _, u in own if u is not None), None)
+        for time, x, y, u in own:
+            known = known if u is None else u  # held
+            if known is None or (x is None and y is None):
+                continue
+            old = wanted.setdefault(name, {}).setdefault(time, (x, y, known))
+            wanted[name][time] = tuple(b if a is None else a for a, b in zip(old, (x, y, known)))
+    wanted = {name: p for name, p in wanted.items() if len(p) > 1}
     report = table.report
     assert report.rows_read == len(rows) == report.rows_kept + sum(d.num_rows for d in report.dropped)
     assert report.rows_kept == len(table.data.states) == sum(map(len, wanted.values()))

@@ -56,7 +56,7 @@ class Panel:
         states = data.states.flatten(1).double()
         if data.observed is not None:
             states = states.where(data.observed.flatten(1), torch.nan)
-        context = None if data.context is None else data.context.double().split(lengths)
+        context = None if data.context is None else table.contexts()
         steps, values, others = [], [], []
         for k, (times, own) in enumerate(zip(data.times.split(lengths), states.split(lengths))):
             place = np.round(frequency.steps(table.time.stamps(times.numpy()))).astype(int)
@@ -66,8 +66,8 @@ class Panel:
             steps.append(every)
             values.append(full)
             if context is not None:
-                last = np.searchsorted(place, every, side="right") - 1
-                others.append(context[k].numpy()[last])
+                stamped = np.round(frequency.steps(table.time.stamps(context[k][0]))).astype(int)
+                others.append(context[k][1][np.searchsorted(stamped, every, side="right") - 1])
         return cls(steps, values, others if context is not None else None)
 
     def __len__(self) -> int:

@@ -390,7 +390,7 @@ def _reason(trials: Sequence[Trial], best: Trial) -> str:
 
 def frequency_of(table: Table, freq: str | None = None) -> Frequency | None:
     """The frequency of a table's stamps."""
-    return find_frequency(table.stamps(), freq)
+    return find_frequency(table.every_stamp(), freq)
 
 
 def _seasons(season: Any, panel: Panel, frequency: Frequency) -> tuple[tuple[float, ...], bool]:

@@ -129,6 +129,10 @@ def find_frequency(stamps: list[np.ndarray], freq: str | None = None) -> Frequen
     if freq is not None:
         made = _named(freq, every, origin)
         off = _off(made, stamps)
+        gap = 1.0 if off is not None else float(np.median(np.concatenate([np.diff(made.steps(s)) for s in stamps])))
+        found = find_frequency(stamps) if gap > 1.5 else None  # rows may be missing, but then gaps are of many sizes
+        if found is not None:
+            off = f"stamps that are a {found.words} apart"
         if off is not None:
             raise ValueError(
                 f"`freq={freq!r}` is not that of the stamps. Got {off}. Leave it out to have it found, or mend the stamps."
@@ -185,9 +189,6 @@ def _off(made: Frequency, stamps: list[np.ndarray]) -> str | None:
     off = np.abs(every - np.round(every)) > NEAR
     if off.mean() > MOST_OFF:
         return f"{np.concatenate(stamps)[off][0]}, which is {every[off][0]:.2f} steps of a {made.words} from the first"
-    gaps = np.concatenate([np.diff(each) for each in whole])
-    if np.median(gaps) > 1.5:
-        return f"stamps that are {np.median(gaps):g} steps of a {made.words} apart"
     twice = [int(np.argmax(np.diff(each) <= 0)) for each in whole if (np.diff(each) <= 0).any()]
     if twice:
         k = next(k for k, each in enumerate(whole) if (np.diff(each) <= 0).any())

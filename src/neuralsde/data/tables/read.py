@@ -99,6 +99,16 @@ class _Uses:
 
 
 @dataclass(frozen=True)
+class Blank:
+    """Rows with a time and no number in any feature, in order of path and time: rows that were missed, or are yet to come."""
+
+    path: np.ndarray
+    times: np.ndarray
+    context: np.ndarray
+    """(rows, C); NaN is missing after the last observation of the path. Before it, the context is held as elsewhere."""
+
+
+@dataclass(frozen=True)
 class Table:
     """Paths read from a file."""
 
@@ -111,14 +121,51 @@ class Table:
     columns: tuple[str, ...]
     context: tuple[str, ...]
     layout: Layout = Layout()
+    blank: Blank | None = None
 
     def stamps(self) -> list[np.ndarray]:
         """Of each path: dates, or numbers."""
         return [self.time.stamps(t.numpy()) for t in self.data.times.cpu().split(self.data.lengths.tolist())]
 
+    def every_stamp(self) -> list[np.ndarray]:
+        """Of each path, also those of its rows without a number."""
+        if self.blank is None:
+            return self.stamps()
+        return [
+            np.sort(np.append(own, self.time.stamps(times))) for own, (times, _) in zip(self.stamps(), self.blanks())
+        ]
+
+    def blanks(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each path, times (M,) and contexts (M, C) of the rows without a number."""
+        if self.blank is None:
+            return [(np.zeros(0), np.zeros((0, len(self.context))))] * len(self.ids)
+        cuts = np.bincount(self.blank.path, minlength=len(self.ids)).cumsum()[:-1]
+        return list(zip(np.split(self.blank.times, cuts), np.split(self.blank.context, cuts)))
+
+    def contexts(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each path, times (M,) and contexts (M, C) of all rows up to the last observation."""
+        assert self.data.context is not None
+        lengths = self.data.lengths.tolist()
+        parts = zip(
+            self.data.times.cpu().split(lengths), self.data.context.cpu().double().split(lengths), self.blanks()
+        )
+        found = []
+        for own_times, own, (times, values) in parts:
+            inside = times < float(own_times[-1])
+            every = np.append(own_times.numpy(), times[inside])
+            order = np.argsort(every, kind="stable")
+            found.append((every[order], np.concatenate([own.numpy(), values[inside]])[order]))
+        return found
+
     def select(self, paths: Sequence[int]) -> Table:
         """The table with these paths alone."""
-        return replace(self, data=self.data.select(paths), ids=tuple(self.ids[k] for k in paths))
+        blank = self.blank
+        if blank is not None:
+            rows = [np.flatnonzero(blank.path == k) for k in paths]
+            path = np.repeat(np.arange(len(paths)), [len(r) for r in rows])
+            here = np.concatenate(rows)
+            blank = Blank(path, blank.times[here], blank.context[here])
+        return replace(self, data=self.data.select(paths), ids=tuple(self.ids[k] for k in paths), blank=blank)
 
 
 @door
@@ -168,25 +215,34 @@ def read_table(
     stamps, axis = rows.stamps(time, time_unit, date_format)
     chosen, unused = rows.choose(columns, [*roles, *context])
     states = np.stack([rows.numbers(name) for name in chosen], axis=1)
-    conditions = np.stack([rows.numbers(name) for name in context], axis=1) if context else np.zeros((len(names), 0))
-    rows.drop(np.isnan(states).sum(1) == len(chosen), "no number in any column")
-    rows.drop(np.isnan(conditions).sum(1) > 0, "no number in a context column")
+    conditions = np.stack([rows.covariate(name) for name in context], axis=1) if context else np.zeros((len(names), 0))
+    empty = rows.left & (np.isnan(states).sum(1) == len(chosen))
 
     # Path by path, in order of time
     kept = np.flatnonzero(rows.left)
     ids, codes = _numbered(names[kept])
     if stamps is not None:
-        rows.note_order(codes, stamps[kept])
+        rows.note_order(codes[~empty[kept]], stamps[kept][~empty[kept]])
     order, _ = in_paths(codes, None if stamps is None else stamps[kept])
     kept, codes = kept[order], codes[order]
-    states, conditions = states[kept], conditions[kept]
+    states, conditions, empty = states[kept], conditions[kept], empty[kept]
+    times = _places(codes) if stamps is None else stamps[kept]
+    held = _hold(codes, conditions)
+    rows.drop_places(kept[empty], "no number in any column")
+    never = ~empty & (np.isnan(held).sum(1) > 0)
+    rows.drop_places(kept[never], "no number in a context column in any row of the path")
+
+    # Rows without a number are kept aside: they tell the frequency, and what is known of the future
+    aside = (codes[empty], times[empty], held[empty], conditions[empty])
+    left = ~empty & ~never
+    kept, codes, times, states, held = kept[left], codes[left], times[left], states[left], held[left]
     if stamps is not None:
-        first, states = rows.join(kept, codes, stamps[kept], states, conditions)
-        kept, codes, conditions = kept[first], codes[first], conditions[first]
+        first, states = rows.join(kept, codes, times, states, held)
+        kept, codes, times, held = kept[first], codes[first], times[first], held[first]
     lengths = np.bincount(codes, minlength=len(ids))
     short = lengths < 2
-    if short.any():
-        few = [ids[k] for k in np.flatnonzero(short)]
+    if (short & (lengths > 0)).any():
+        few = [ids[k] for k in np.flatnonzero(short & (lengths > 0))]
         rows.notes.append(f"{len(few)} path(s) too short: {first_few(few)}")
         rows.drop_places(kept[short[codes]], "path with fewer than two observations")
     long = ~short[codes]
@@ -194,15 +250,52 @@ def read_table(
     if not long.any():
         raise ValueError("No path with two observations is left. " + str(report).replace("\n-", ";"))
     ids = [name for name, few in zip(ids, short) if not few]
-    kept, cuts = kept[long], lengths[~short].cumsum()[:-1]
+    kept, times, cuts = kept[long], times[long], lengths[~short].cumsum()[:-1]
     data = _paths(
         ids,
         chosen,
         np.split(states[long], cuts),
-        None if stamps is None else np.split(stamps[kept], cuts),
-        np.split(conditions[long], cuts) if context else None,
+        None if stamps is None and not len(aside[0]) else np.split(times, cuts),
+        np.split(held[long], cuts) if context else None,
     )
-    return Table(data, report, tuple(ids), id, axis, tuple(chosen), tuple(context), layout)
+    numbers = np.where(short, -1, np.cumsum(~short) - 1)  # those of the paths that are left
+    blank = _blank(numbers, data.ends.cpu().numpy(), *aside)
+    return Table(data, report, tuple(ids), id, axis, tuple(chosen), tuple(context), layout, blank)
+
+
+def _places(codes: np.ndarray) -> np.ndarray:
+    """The place of each row in its path; rows are path by path."""
+    begin = np.append(True, np.diff(codes) != 0)
+    return (np.arange(len(codes)) - np.maximum.accumulate(np.where(begin, np.arange(len(codes)), 0))).astype(float)
+
+
+def _hold(codes: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The value before where one is missing, or the first of the path; NaN in paths without any."""
+    seen = np.isfinite(values)
+    if seen.all():
+        return values
+    place = np.arange(len(values))[:, None]
+    before = np.maximum.accumulate(np.where(seen, place, -1), axis=0)
+    after = np.minimum.accumulate(np.where(seen, place, len(values))[::-1], axis=0)[::-1]
+    own = (before >= 0) & (codes[np.maximum(before, 0)] == codes[:, None])
+    later = (after < len(values)) & (codes[np.minimum(after, len(values) - 1)] == codes[:, None])
+    source = np.where(own, before, np.where(later, after, place))
+    return np.take_along_axis(values, source, axis=0)
+
+
+def _blank(
+    numbers: np.ndarray, ends: np.ndarray, codes: np.ndarray, times: np.ndarray, held: np.ndarray, raw: np.ndarray
+) -> Blank | None:
+    """The rows without a number of the paths that are left, one of each time."""
+    path = numbers[codes]
+    here = path >= 0
+    again = np.append(False, (np.diff(path) == 0) & (np.diff(times) == 0)) if len(path) else here
+    here &= ~again
+    if not here.any():
+        return None
+    path, times = path[here], times[here]
+    later = times > ends[path]
+    return Blank(path, times, np.where(later[:, None], raw[here], held[here]))
 
 
 def _conventional(
@@ -380,8 +473,18 @@ class _Rows:
             self._numbers[column] = values, text
         return self._numbers[column]
 
-    def numbers(self, column: str) -> np.ndarray:
-        """The numbers of a column, NaN where there is none."""
+    def covariate(self, column: str) -> np.ndarray:
+        """The numbers of a column of the context. One that holds 1 or nothing marks rows: nothing is 0 there."""
+        values, text = self._read(column)
+        seen = np.isfinite(values)
+        marks = bool(seen.any()) and not seen.all() and not text.any() and bool((values[seen] == 1).all())
+        if not marks:
+            return self.numbers(column, "the value before is held")
+        self.notes.append(f"{column} holds 1 or nothing: {int((~seen & self.left).sum())} empty cell(s) are taken as 0")
+        return np.where(seen, values, 0.0)
+
+    def numbers(self, column: str, then: str = "missing") -> np.ndarray:
+        """The numbers of a column, NaN where there is none; `then` says what becomes of these."""
         values, text = self._read(column)
         if text.sum() > np.isfinite(values).sum():
             raise ValueError(
@@ -390,15 +493,15 @@ class _Rows:
             )
         if text.any():
             where = self.example(column, text)
-            self.notes.append(f"{column}: {text.sum()} cell(s) without a number, e.g. {where}: missing")
+            self.notes.append(f"{column}: {text.sum()} cell(s) without a number, e.g. {where}: {then}")
         empty = np.isnan(values) & ~text & self.left
         if empty.any():
             first = self.cells.line[int(np.argmax(empty))]
-            self.notes.append(f"{column}: {empty.sum()} empty cell(s), the first in line {first}: missing")
+            self.notes.append(f"{column}: {empty.sum()} empty cell(s), the first in line {first}: {then}")
         self._note_sentinels(column, values)
         endless = np.isinf(values)
         if endless.any():
-            self.notes.append(f"{column}: {endless.sum()} infinite value(s), {self.example(column, endless)}: missing")
+            self.notes.append(f"{column}: {endless.sum()} infinite value(s), {self.example(column, endless)}: {then}")
             values = np.where(endless, np.nan, values)
         whole = np.isfinite(values) & (np.abs(values) > EXACT)
         if whole.any() and self.cells.columns[column][whole].map(lambda c: str(c).lstrip("+-").isdigit()).all():
