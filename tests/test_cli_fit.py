@@ -65,9 +65,8 @@ def test_fit_leaves_a_model_its_record_and_a_report(run_dir):
         "- 1 dropped: repeats an earlier row (first: line 202)",
         "- b: 1 cell(s) without a number, e.g. 'error' in line 5: missing",
         "- 2 row(s) earlier than the row before in their path: sorted by time",
-        "- when was converted to UTC",
         "- columns not used: state (not asked for), n (not asked for)",
-        "- time: when, dates; counted in min from 2026-03-28T23:00:00Z",
+        "- time: when, dates; counted in min from 2026-03-29 00:00+01:00",
         "5 path(s), 200 observations; per path: 40",
         "the default settings, but net.width = 8, net.depth = 1, law = Moments(steps=1, most=32, measurement=False)",
         "one step is 1 min",
@@ -279,7 +278,7 @@ def test_sample_goes_on_from_the_end_of_each_path(run_dir, tmp_path, capsys):
     assert "Wrote 2 paths from each of 5 ends at 4 times" in capsys.readouterr().out
     rows = read(tmp_path / "p.csv")
     assert list(rows[0]) == ["id", "path", "time", "a", "b"] and len(rows) == 5 * 2 * 4
-    assert [r["time"] for r in rows[:4]] == [f"2026-03-28T23:{m}:00Z" for m in (39, 40, 41, 42)]
+    assert [r["time"] for r in rows[:4]] == [f"2026-03-29 00:{m}+01:00" for m in (39, 40, 41, 42)]
     last = [line.split(",") for line in (run_dir.parent / "pumps.csv").read_text().splitlines() if "T00:39" in line]
     for line in last:
         own = [r for r in rows if r["id"] == line[0]]
@@ -297,9 +296,11 @@ def test_sample_from_a_state_of_a_model_that_knows_dates(run_dir, tmp_path, caps
     call(*job, *out, "--start-context", "1")
     rows = read(tmp_path / "p.csv")
     assert list(rows[0]) == ["path", "time", "a", "b"] and rows[0]["a"] == "0.5"
-    assert [r["time"] for r in rows] == [f"2026-03-28T23:{m}:00Z" for m in (39, 40, 41)]  # from the end of the data
+    assert [r["time"] for r in rows] == [f"2026-03-29 00:{m}+01:00" for m in (39, 40, 41)]  # from the end of the data
+    call(*job, *out, "--start-context", "1", "--start-time", "2030-07-01")  # midnight there
+    assert read(tmp_path / "p.csv")[0]["time"] == "2030-07-01 00:00+01:00"
     call(*job, *out, "--start-context", "1", "--start-time", "2030-01-01T12:00:00+02:00")
-    assert [r["time"][:16] for r in read(tmp_path / "p.csv")] == [f"2030-01-01T10:0{m}" for m in range(3)]
+    assert [r["time"][:16] for r in read(tmp_path / "p.csv")] == [f"2030-01-01 11:0{m}" for m in range(3)]
     assert "`--start-time` must be an ISO date" in fails(capsys, *job, "--start-context", "1", "--start-time", "7")
     assert "`--start-context` must hold the model's 1 context value(s). Got nothing" in fails(capsys, *job)
     assert "either --start, the first state, or --data" in fails(capsys, "sample", run_dir, "--stop", "1")

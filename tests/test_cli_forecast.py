@@ -219,7 +219,7 @@ def test_one_path_was_trained_on_up_to_where_it_was_held_out(dates, folder, tmp_
     whole.to_csv(tmp_path / "one.csv", index=False)
     call(*job)
     assert "! The model was trained on a table of this name" in (text := capsys.readouterr().out)
-    shown = str(begin)[:19].replace(" ", "T") if dates else f"{begin:.6g}"
+    shown = str(begin)[:19] if dates else f"{begin:.6g}"
     assert f"Held out was its end: score a table that begins at {shown}" in text
     whole[whole.when >= begin].to_csv(tmp_path / "one.csv", index=False)
     call(*job)

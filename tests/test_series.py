@@ -249,7 +249,7 @@ def test_covariates_that_are_known_ahead_are_used_and_scored(np_rng):
     assert np.abs(made["NSDE"].to_numpy()[1:] - wanted).max() < 1.5
     with pytest.raises(ValueError, match=r"promo must be known ahead. Got no `future`"):
         fitted.forecast(5)
-    with pytest.raises(ValueError, match=r"a row for each of the 12 steps ahead. Got none for 2024-07-19"):
+    with pytest.raises(ValueError, match=r"a row for each of the 12 steps ahead. Got none for 2024-07-19\. Add"):
         fitted.forecast(12, future=frame.iloc[190:])
 
 
@@ -348,6 +348,36 @@ def test_covariates_of_rows_without_a_value_are_used(np_rng):
     wanted[30] = 29
     np.testing.assert_array_equal(panel.context[0][:, 0], wanted)
     assert np.isnan(panel.values[0][[5, 6, 20], 0]).all() and np.isfinite(panel.values[0][30, 0])
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_forecasts_can_be_joined_to_a_table_with_a_time_zone(np_rng, as_text, tmp_path, short_search):
+    days = pd.bdate_range("2023-09-01", periods=200, tz="Europe/Berlin")
+    y = 10 + np.sin(2 * np.pi * np.arange(200) / 5) + 0.1 * np_rng.standard_normal(200)
+    whole = pd.DataFrame({"ds": days, "y": y})
+    known = whole.iloc[:150]
+    file = tmp_path / "days.csv"
+    known.to_csv(file, index=False)
+    how = {"horizon": 5, "max_trials": 1, "output": tmp_path / "run", **QUICK}
+    fitted = nsde.fit_series(file if as_text else known, **how)
+    assert fitted.report.frequency == "business day"
+    made = fitted.forecast(50, num_paths=50)
+    joined = made.to_frame().merge(whole, on="ds")
+    assert len(joined) == 50 and str(made.to_frame()["ds"].dtype).endswith("Europe/Berlin]")
+    made.write(tmp_path / "f.csv")
+    stamps = pd.read_csv(tmp_path / "f.csv").iloc[:, 1]
+    assert stamps[0] == "2024-03-29 00:00+01:00" and (pd.to_datetime(stamps, utc=True) == days[150:]).all()
+    again = nsde.TableModel.load(fitted.folder).forecast(3, table=known, num_paths=50)
+    assert (again.to_frame()["ds"] == days[150:153]).all()
+    with pytest.raises(ValueError, match=r"trained on dates in Europe/Berlin. Got dates without a time zone in frame"):
+        fitted.forecast(3, table=known.assign(ds=known["ds"].dt.tz_localize(None)))
+
+
+def test_dates_without_a_zone_get_none(fitted, tmp_path):
+    made = fitted.forecast(2, num_paths=50)
+    assert made.to_frame()["ds"].dt.tz is None
+    made.write(tmp_path / "f.csv")
+    assert pd.read_csv(tmp_path / "f.csv").iloc[:2, 1].tolist() == ["2018-01-31", "2018-02-28"]
 
 
 # What is refused, and what is asked about

@@ -13,6 +13,7 @@ import numpy as np
 
 from neuralsde.data.describe import Description
 from neuralsde.data.tables.read import Table
+from neuralsde.data.tables.zones import as_text
 from neuralsde.forecast.futures import Forecasts
 from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
@@ -101,9 +102,9 @@ def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path | N
     fans = []
     for b in chosen:
         origin = float(made.origin[b])
-        time = table.time.date(origin)[:19].replace("T", " ") if table.time.kind == "dates" else f"{origin:.4g}"
+        time = as_text(table.time.clock(np.array([origin])), None)[0] if table.time.kind == "dates" else f"{origin:.4g}"
         name = "" if table.id is None else f"{table.ids[int(made.path[b])]}, "
-        fans.append(_fan(made, table, b, f"{name}from {time.removesuffix(' 00:00:00')}"))
+        fans.append(_fan(made, table, b, f"{name}from {time}"))
     figure = plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label)
     if output is not None:
         figure.savefig(output)
@@ -129,9 +130,9 @@ def _fan(made: Forecasts, table: Table, b: int, title: str) -> Fan:
     truth: np.ndarray = made.truth[b].flatten(1).where(known, math.nan)[shown].numpy()
     return Fan(
         title=title,
-        past_times=table.time.stamps(stamps[begin : origin + 1]),
+        past_times=table.time.clock(stamps[begin : origin + 1]),
         past=past,
-        times=table.time.stamps(made.times[b][shown].numpy()),
+        times=table.time.clock(made.times[b][shown].numpy()),
         samples=made.samples[b][:, shown].flatten(2).numpy(),
         truth=truth,
     )
@@ -213,7 +214,7 @@ def _time(table: Table) -> str:
     return {
         "order": "rows in their order, 1 apart",
         "numbers": f"{axis.column}, numbers as in the file",
-        "dates": f"{axis.column}, dates; counted in {axis.unit} from {axis.origin}",
+        "dates": f"{axis.column}, dates; counted in {axis.unit} from {axis.date(0.0) if axis.kind == 'dates' else 0}",
         "durations": f"{axis.column}, durations; counted in {axis.unit}",
     }[axis.kind]
 

@@ -62,12 +62,20 @@ class SeriesModel(TableModel):
     def panel(self, table: Table) -> Panel:
         """The series of a table, on the calendar of the training."""
         own = self.record.frequency
+        self._check_zone(table)
         steps = np.concatenate([own.steps(s) for s in table.stamps()])
         check(
             float((np.abs(steps - np.round(steps)) > 0.25).mean()) <= 0.05,
             f"The model was trained on one observation each {own.words}. Got other stamps in {table.report.file}.",
         )
         return Panel.of(table, own)
+
+    def _check_zone(self, table: Table) -> None:
+        """Refuse dates with a zone where there was none in training, and dates without where there was one."""
+        known = None if self.series is None else self.series.time_zone
+        if self.series is not None and (known is None) != (table.time.zone is None) and table.time.kind == "dates":
+            trained, found = (f"dates in {z}" if z else "dates without a time zone" for z in (known, table.time.zone))
+            raise ValueError(f"The model was trained on {trained}. Got {found} in {table.report.file}. Convert them.")
 
     @door
     def forecast(
@@ -202,7 +210,7 @@ class SeriesModel(TableModel):
             wanted = own[-1] + 1 + np.arange(steps)
             lacking = np.setdiff1d(wanted, at)
             if len(lacking):
-                date = self.record.frequency.stamps(lacking[:1])[0]
+                date = table.time.show(table.time.times(self.record.frequency.stamps(lacking[:1]))[0])
                 raise ValueError(
                     f"`future` must have a row for each of the {steps} steps ahead. Got none for {date}. Add it, or ask for a "
                     "shorter `horizon`."
@@ -390,7 +398,7 @@ def _reason(trials: Sequence[Trial], best: Trial) -> str:
 
 def frequency_of(table: Table, freq: str | None = None) -> Frequency | None:
     """The frequency of a table's stamps."""
-    return find_frequency(table.every_stamp(), freq)
+    return find_frequency(table.every_stamp(), freq, table.time.zone)
 
 
 def _seasons(season: Any, panel: Panel, frequency: Frequency) -> tuple[tuple[float, ...], bool]:

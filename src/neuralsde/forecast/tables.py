@@ -20,11 +20,12 @@ from neuralsde.core.doors import Count, Positive, Seed, door
 from neuralsde.core.files import replacing, writable_folder
 from neuralsde.core.records import built_by, check, to_dict, with_settings
 from neuralsde.data.arrays import as_array
-from neuralsde.data.columns import parse_stamps
+from neuralsde.data.columns import has_zone, parse_stamps
 from neuralsde.data.tables.plans import read_plan
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import FILE, Series
 from neuralsde.data.tables.time_axis import TimeAxis
+from neuralsde.data.tables.zones import universal, with_zone
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
 from neuralsde.forecast.record import SeriesRecord
@@ -182,6 +183,7 @@ def series_record(table: Table, held_out: Table | None) -> Series:
         **asdict(table.layout),
         time_kind=table.time.kind,
         time_origin=table.time.origin,
+        time_zone=table.time.zone,
         time_last=float(table.data.times.max()),
         holdout_ids=() if held_out is None else held_out.ids,
         holdout_from=None if whole or held_out is None else float(held_out.data.times[0]),
@@ -217,11 +219,14 @@ class TableForecast:
 
     def rows(self) -> Iterator[list[Any]]:
         """Series by series, time by time: mean and quantiles of each feature."""
-        values = self._values(self.quantiles)
+        values, axis, times = self._values(self.quantiles), self.table.time, self.forecasts.times
+        dated = axis.kind == "dates"
+        shown = iter(axis.dates(times.flatten().numpy()) if dated else map(axis.show, times.flatten().tolist()))
         for b, path in enumerate(self.forecasts.path.tolist()):
-            for t, time in enumerate(self.forecasts.times[b].tolist()):
+            for t in range(times.shape[1]):
+                time = next(shown)
                 for k, name in enumerate(self.table.columns):
-                    yield [self.table.ids[path], self.table.time.show(time), name, *(float(v[b, t, k]) for v in values)]
+                    yield [self.table.ids[path], time, name, *(float(v[b, t, k]) for v in values)]
 
     def write(self, output: str | os.PathLike[str]) -> None:
         with replacing(Path(output)) as new, open(new, "w", newline="", encoding="utf-8") as file:
@@ -252,9 +257,10 @@ class TableForecast:
         names = ["NSDE", *(f"NSDE-{end}-{each:g}" for each in level for end in ("lo", "hi"))]
         num, steps, size = values[0].shape
         table, path = self.table, self.forecasts.path.tolist()
-        stamps = table.time.stamps(self.forecasts.times.numpy())
+        times = self.forecasts.times.numpy().ravel()
+        stamps = with_zone(table.time.stamps(times), table.time.zone) if table.time.kind == "dates" else times
         columns: dict[str, Any] = {"unique_id": np.repeat([table.ids[k] for k in path], steps * size)}
-        columns["ds"] = np.repeat(stamps.ravel(), size)
+        columns["ds"] = stamps.repeat(size)
         if size > 1:
             columns["feature"] = np.tile(np.array(table.columns), num * steps)
         return pd.DataFrame(columns | {name: v.flatten().numpy() for name, v in zip(names, values)})
@@ -390,7 +396,10 @@ class SampledPaths:
         """Write .npz or .csv, if at all; without ids there is one start, and no axis for it."""
         if output is None:
             return self
-        dates = None if self.axis is None else [[self.axis.date(t) for t in row] for row in self.times.tolist()]
+        dates = None
+        if self.axis is not None:
+            every = self.axis.dates(self.times.ravel())
+            dates = [every[k : k + self.times.shape[1]] for k in range(0, len(every), self.times.shape[1])]
         if Path(output).suffix == ".npz":
             arrays: dict[str, Any] = {"times": self.times, "paths": self.paths}
             arrays |= {} if dates is None else {"dates": np.array(dates)}
@@ -510,12 +519,13 @@ def _first_time(start: str | float | None, series: Series | None) -> tuple[TimeA
             return None, float(start or 0.0)
         except ValueError:
             raise ValueError(f"`start_time` must be a number for this model. Got {start}.") from None
-    axis = TimeAxis(series.time, "dates", series.time_unit, series.time_origin)
+    axis = TimeAxis(series.time, "dates", series.time_unit, series.time_origin, series.time_zone)
     if start is None:
         return axis, series.time_last
     import pandas as pd
 
-    first = parse_stamps(pd.Series([start], dtype=object))[0]
-    if not isinstance(first, np.datetime64) or np.isnat(first):
+    text = pd.Series([start], dtype=object)
+    first = parse_stamps(text)
+    if first.dtype.kind != "M" or np.isnat(first[0]):
         raise ValueError(f"`start_time` must be an ISO date for this model. Got {start}.")
-    return axis, axis.time(first)
+    return axis, axis.time((first if has_zone(text)[0] else universal(first, axis.zone))[0])

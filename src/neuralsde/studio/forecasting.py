@@ -193,8 +193,8 @@ def pasts_of(table: Table) -> list[list[dict[str, Any]]]:
         states[~data.observed.flatten(1).cpu().numpy()] = np.nan
     parts = np.split(states, data.lengths.cumsum(0)[:-1].cpu().numpy())
     found = []
-    for name, stamps, values in zip(table.ids, table.stamps(), parts):
-        at = clock_of(stamps[-PAST:])
+    for name, times, values in zip(table.ids, data.times.cpu().split(data.lengths.tolist()), parts):
+        at = clock_of(table.time.clock(times[-PAST:].numpy()))
         many, several = len(table.ids) > 1, len(table.columns) > 1
         found.append(
             [
@@ -216,11 +216,11 @@ def _fan(table: Table, made: Forecasts, b: int, k: int, *, paths: bool = False) 
     real = np.isfinite(times) & (np.diff(times, prepend=-np.inf) > 0)  # forecasts with fewer times are padded
     if not paths and mask.any():
         real &= np.arange(len(times)) <= np.flatnonzero(mask)[-1]
-    stamps = table.time.stamps(times[real])
+    stamps = table.time.clock(times[real])
     start = float(made.start[b].flatten()[k])
     return {
         "origin": [
-            clock_of(table.time.stamps(made.origin[b : b + 1].double().numpy()))[0],
+            clock_of(table.time.clock(made.origin[b : b + 1].double().numpy()))[0],
             _short(np.array([start]))[0],
         ],
         "t": clock_of(stamps),

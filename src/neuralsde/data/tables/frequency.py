@@ -7,12 +7,13 @@ series itself would go on.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from neuralsde.core.records import check
+from neuralsde.data.tables.zones import UNIVERSAL, as_text, universal, wall
 
 NEAR = 0.1  # of a step: how far a stamp may be from its place on the calendar
 MOST_OFF = 0.05  # share of stamps that may be further
@@ -51,6 +52,8 @@ class Frequency:
     """The stamp of step 0: a date in ISO format, or a number."""
     month_end: bool = False
     """Months end on their last day, whatever its number."""
+    zone: str | None = None
+    """Steps follow the wall clock of this time zone; None: that of the stamps. The stamps themselves are in UTC."""
 
     @property
     def words(self) -> str:
@@ -92,7 +95,7 @@ class Frequency:
         """The step of each stamp (dates, or numbers): whole up to rounding."""
         if self.unit == "numbers":
             return (stamps - float(self.origin)) / self.size
-        first = np.datetime64(self.origin, "us")
+        stamps, first = wall(stamps, self.zone), np.datetime64(self.origin, "us")
         if self.unit == "seconds":
             return (stamps - first) / np.timedelta64(1, "us") / (1e6 * self.size)
         if self.unit == "business days":
@@ -105,40 +108,61 @@ class Frequency:
         """The stamps of whole steps."""
         if self.unit == "numbers":
             return float(self.origin) + self.size * steps
-        first, whole = np.datetime64(self.origin, "us"), np.round(steps).astype(int)
+        return universal(self._clock(np.round(steps).astype(int)), self.zone)
+
+    def _clock(self, steps: np.ndarray) -> np.ndarray:
+        """What the clock shows at these steps."""
+        first = np.datetime64(self.origin, "us")
         if self.unit == "seconds":
             return first + np.round(1e6 * self.size * steps).astype("m8[us]")
         clock = first - first.astype("M8[D]").astype("M8[us]")
         if self.unit == "business days":
-            days = np.busday_offset(first.astype("M8[D]"), whole, roll="forward", weekmask="1111100")
+            days = np.busday_offset(first.astype("M8[D]"), steps, roll="forward", weekmask="1111100")
             return days.astype("M8[us]") + clock
-        month = first.astype("M8[M]") + (whole * int(self.size)).astype("m8[M]")
+        month = first.astype("M8[M]") + (steps * int(self.size)).astype("m8[M]")
         last = (month + np.timedelta64(1, "M")).astype("M8[D]") - np.timedelta64(1, "D")
         day = first.astype("M8[D]") - first.astype("M8[M]").astype("M8[D]")
         same = np.minimum(month.astype("M8[D]") + day, last)
         return (last if self.month_end else same).astype("M8[us]") + clock
 
 
-def find_frequency(stamps: list[np.ndarray], freq: str | None = None) -> Frequency | None:
-    """The frequency of some series, from their stamps; None where they have none. With `freq` it must be that one."""
-    every = np.concatenate(stamps)
+def find_frequency(stamps: list[np.ndarray], freq: str | None = None, zone: str | None = None) -> Frequency | None:
+    """The frequency of some series, from their stamps; None where they have none. With `freq` it must be that one.
+
+    Stamps are in UTC. Days and months follow the wall clock of `zone`; hours pass as they do, unless the clock fits better.
+    """
     gaps = np.concatenate([np.diff(each) for each in stamps])
     if not len(gaps):
         return None
-    origin = every.min()
+    clocks: tuple[str | None, ...] = (None,)
+    if zone not in UNIVERSAL:
+        clocks = (zone, None) if np.median(gaps) > np.timedelta64(20, "h") else (None, zone)
+    wrong = None
+    for clock in clocks:
+        shown = [wall(each, clock) for each in stamps]
+        made, off = _on_clock(shown, freq)
+        if made is not None:
+            return replace(made, zone=clock)
+        wrong = wrong or off
     if freq is not None:
-        made = _named(freq, every, origin)
-        off = _off(made, stamps)
-        gap = 1.0 if off is not None else float(np.median(np.concatenate([np.diff(made.steps(s)) for s in stamps])))
-        found = find_frequency(stamps) if gap > 1.5 else None  # rows may be missing, but then gaps are of many sizes
-        if found is not None:
-            off = f"stamps that are a {found.words} apart"
-        if off is not None:
-            raise ValueError(
-                f"`freq={freq!r}` is not that of the stamps. Got {off}. Leave it out to have it found, or mend the stamps."
-            )
-        return made
-    return next((made for made in _guesses(every, gaps, origin) if _off(made, stamps) is None), None)
+        raise ValueError(
+            f"`freq={freq!r}` is not that of the stamps. Got {wrong}. Leave it out to have it found, or mend the stamps."
+        )
+    return None
+
+
+def _on_clock(stamps: list[np.ndarray], freq: str | None) -> tuple[Frequency | None, str | None]:
+    """The frequency by what a clock showed; or what speaks against the one that was named."""
+    every, gaps = np.concatenate(stamps), np.concatenate([np.diff(each) for each in stamps])
+    origin = every.min()
+    if freq is None:
+        return next((made for made in _guesses(every, gaps, origin) if _off(made, stamps) is None), None), None
+    made = _named(freq, every, origin)
+    off = _off(made, stamps)
+    if off is None and np.median(np.concatenate([np.diff(made.steps(s)) for s in stamps])) > 1.5:
+        found = _on_clock(stamps, None)[0]  # rows may be missing, but then gaps are of many sizes
+        off = None if found is None else f"stamps that are a {found.words} apart"
+    return (made, None) if off is None else (None, off)
 
 
 def _guesses(every: np.ndarray, gaps: np.ndarray, origin: np.generic) -> list[Frequency]:
@@ -188,9 +212,14 @@ def _off(made: Frequency, stamps: list[np.ndarray]) -> str | None:
     every, whole = np.concatenate(steps), [np.round(each) for each in steps]
     off = np.abs(every - np.round(every)) > NEAR
     if off.mean() > MOST_OFF:
-        return f"{np.concatenate(stamps)[off][0]}, which is {every[off][0]:.2f} steps of a {made.words} from the first"
+        return f"{_show(np.concatenate(stamps)[off][0])}, which is {every[off][0]:.2f} steps of a {made.words} from the first"
     twice = [int(np.argmax(np.diff(each) <= 0)) for each in whole if (np.diff(each) <= 0).any()]
     if twice:
         k = next(k for k, each in enumerate(whole) if (np.diff(each) <= 0).any())
-        return f"two observations within one {made.words}, e.g. {stamps[k][twice[0]]} and {stamps[k][twice[0] + 1]}"
+        return f"two observations within one {made.words}, e.g. {_show(stamps[k][twice[0]])} and {_show(stamps[k][twice[0] + 1])}"
     return None
+
+
+def _show(stamp: np.generic) -> str:
+    """A stamp for a message."""
+    return as_text(np.array([stamp]), None)[0] if isinstance(stamp, np.datetime64) else f"{stamp:g}"

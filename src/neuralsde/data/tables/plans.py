@@ -12,6 +12,7 @@ import numpy as np
 from neuralsde.data.columns import KINDS, has_zone, in_paths, parse_stamps, unread
 from neuralsde.data.tables.cells import Cells, as_names, as_numbers, check_names, read_cells, show_cell
 from neuralsde.data.tables.read import Table
+from neuralsde.data.tables.zones import UNIVERSAL
 
 Plan = list[tuple[np.ndarray, np.ndarray]]
 """Of each path: stamps (M,), and contexts (M, C) that hold from them on."""
@@ -89,7 +90,7 @@ def _stamps(cells: Cells, table: Table, date_format: str | None) -> np.ndarray:
             f"{KINDS[found.dtype.kind]}, e.g. {written.iloc[0]!r}."
         )
     zone = has_zone(written)
-    if table.time.zoned and not zone.all():
+    if table.time.zone not in UNIVERSAL and not zone.all():
         raise ValueError(
             f"{cells.file}: the column {column!r} must name time zones, as {table.report.file} does. Got "
             f"{written[~zone].iloc[0]!r}."

@@ -28,6 +28,7 @@ from neuralsde.data.tables.cells import (
     show_cell,
 )
 from neuralsde.data.tables.time_axis import SECONDS, TimeAxis
+from neuralsde.data.tables.zones import offsets, zone_of
 from neuralsde.data.trajectories import Trajectories
 
 CLOSE, ONE_TIME = 1e-6, 1e-9
@@ -404,7 +405,7 @@ class _Rows:
         if wrong.any():
             self.drop(wrong, f"{column} is no time, e.g. {self.example(column, wrong)}")
         read = ~missing & ~wrong
-        zoned = self._note_zones(column, read)
+        zone = self._zone(column, read, stamps[read])
         kind = KINDS[stamps.dtype.kind]
         if kind == "numbers" and look_like_days(stamps[read]):
             self.notes.append(
@@ -412,7 +413,7 @@ class _Rows:
                 '`date_format="%Y%m%d"` if it is'
             )
         first = f"{np.nanmin(stamps.astype('datetime64[us]'))}Z".replace(".000000Z", "Z") if kind == "dates" else None
-        axis = TimeAxis(column, kind, None if kind == "numbers" else unit, first, zoned)
+        axis = TimeAxis(column, kind, None if kind == "numbers" else unit, first, zone)
         return axis.count(stamps), axis
 
     def _offer_dates(self) -> None:
@@ -427,17 +428,25 @@ class _Rows:
                     )
                     return
 
-    def _note_zones(self, column: str, rows: np.ndarray) -> bool:
-        """Whether stamps were converted to UTC."""
+    def _zone(self, column: str, rows: np.ndarray, stamps: np.ndarray) -> str | None:
+        """The time zone of the stamps, which are in UTC."""
         cells = self.cells.columns[column][rows]
-        zone = has_zone(cells)
-        if zone.any() and not zone.all():
-            self.notes.append(f"{column} has a time zone in {int(zone.sum())} row(s); the others are taken as UTC")
-        utc = cells.dtype == object and cells.astype(str).str.contains(r"(?:Z|[+-]00(?::?00)?)$", regex=True).all()
-        converted = bool(zone.any()) and bool(zone.all()) and not utc
-        if converted:
-            self.notes.append(f"{column} was converted to UTC")
-        return converted
+        named = has_zone(cells)
+        if not named.any():
+            return None
+        if not named.all():
+            self.notes.append(f"{column} has a time zone in {int(named.sum())} row(s); the others are taken as UTC")
+            return "UTC"
+        zone = zone_of(cells, stamps)
+        if zone is None:
+            few = first_few(offsets(cells), 4)
+            self.notes.append(f"{column} was converted to UTC: no time zone has the offsets {few} at these times")
+        elif cells.dtype == object and "/" in zone:
+            few = first_few(offsets(cells), 4)
+            self.notes.append(
+                f"{column} has the offsets {few}: taken for the time zone {zone}, or one of the same clock"
+            )
+        return zone or "UTC"
 
     def choose(self, columns: Sequence[str] | None, taken: list[str]) -> tuple[list[str], dict[str, str]]:
         """The features, and why other columns are not among them."""
