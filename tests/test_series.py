@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -373,6 +374,27 @@ def test_forecasts_can_be_joined_to_a_table_with_a_time_zone(np_rng, as_text, tm
         fitted.forecast(3, table=known.assign(ds=known["ds"].dt.tz_localize(None)))
 
 
+@pytest.mark.parametrize("freq", ["BME", "BMS"])
+def test_monthly_prices_are_forecast_on_weekdays(np_rng, freq, short_search):
+    days = pd.date_range("2015-01-01", periods=92, freq=freq)
+    frame = pd.DataFrame({"ds": days[:80], "y": 50 + np_rng.standard_normal(80).cumsum()})
+    fitted = nsde.fit_series(frame, horizon=5, max_trials=1, **QUICK)
+    assert (fitted.forecast(12, num_paths=50).to_frame()["ds"] == days[80:]).all()
+
+
+def test_trading_hours_and_stamps_beside_them(np_rng, short_search):
+    hours = [d + pd.Timedelta(hours=h) for d in pd.bdate_range("2024-01-01", periods=60) for h in range(9, 17)]
+    frame = pd.DataFrame({"ds": hours, "y": 50 + np_rng.standard_normal(480).cumsum()})
+    frame = pd.concat([frame.iloc[:400], pd.DataFrame({"ds": [hours[199] + pd.Timedelta(hours=9)], "y": [1e4]})])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = nsde.fit_series(frame, horizon=5, max_trials=1, **QUICK)
+    assert fitted.report.frequency == "hour, Monday to Friday, 09:00 to 16:00"
+    assert "1 row(s) are not on that calendar and were left out, the first at 2024-02-03 01:00" in str(fitted.report)
+    assert max(v.max() for v in Panel.of(fitted.table, fitted.record.frequency).values) < 1e3
+    assert list(fitted.forecast(80, num_paths=50).to_frame()["ds"]) == hours[400:]
+
+
 def test_dates_without_a_zone_get_none(fitted, tmp_path):
     made = fitted.forecast(2, num_paths=50)
     assert made.to_frame()["ds"].dt.tz is None
@@ -390,9 +412,14 @@ def test_dates_without_a_zone_get_none(fitted, tmp_path):
         ({}, {"season": "moon"}, r"`season` must be auto, none, a number of steps or one of year. Got 'moon'"),
         ({}, {"horizon": 90}, r"`horizon` must be at most half of the longest series, 48 steps. Got 90"),
         ({}, {"freq": "D"}, r"`freq='D'` is not that of the stamps. Got stamps that are a month apart"),
+        ({}, {"freq": "BME"}, r"Got 2010-01-31, and others that are not the last weekdays of months"),
         ({}, {"known_ahead": ["promo"]}, r"`known_ahead` names columns of `context`. Got promo"),
         ({}, {"budget": "soon"}, r"`budget` must be such as '2 min'"),
-        ({"ds": "uneven"}, {}, r"not evenly spaced. Give `freq`, or use `fit_table`"),
+        (
+            {"ds": "uneven"},
+            {},
+            r"not evenly spaced. Got gaps of 1.85 min to 6.06 days, usually 19.6 h. `fit_table` takes any",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(frame, np_rng, change, options, message):

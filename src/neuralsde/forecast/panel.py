@@ -30,6 +30,7 @@ MOST_ROWS = 1_000_000  # that are learned from
 MOST_DRAWN = 2**28  # numbers of all forecasts: 2 GiB
 TELLING = 200  # series that tell the usual scale
 MOST_GAP = 64  # rows before the slots that may tell what is missing in them
+NEAREST = 0.25  # of a step: rows further from any are not on the calendar
 WIDE = 64  # of a net that is deeper too
 BOX = None  # walks have no range that they must stay in
 
@@ -59,10 +60,12 @@ class Panel:
         context = None if data.context is None else table.contexts()
         steps, values, others = [], [], []
         for k, (times, own) in enumerate(zip(data.times.split(lengths), states.split(lengths))):
-            place = np.round(frequency.steps(table.time.stamps(times.numpy()))).astype(int)
+            exact = frequency.steps(table.time.stamps(times.numpy()))
+            on = np.abs(exact - np.round(exact)) <= NEAREST
+            place = np.round(exact[on] if on.any() else exact).astype(int)
             every = np.arange(place[0], place[-1] + 1)
             full = np.full((len(every), own.shape[1]), np.nan)
-            full[place - place[0]] = own.numpy()
+            full[place - place[0]] = own.numpy()[on] if on.any() else np.nan
             steps.append(every)
             values.append(full)
             if context is not None:

@@ -21,7 +21,8 @@ from tqdm import tqdm
 from neuralsde.core.doors import Count, Seed, door
 from neuralsde.core.files import replacing, write_json
 from neuralsde.core.records import check, to_dict
-from neuralsde.data.tables.frequency import Frequency, find_frequency
+from neuralsde.data.tables.calendars import find_frequency, why_uneven
+from neuralsde.data.tables.frequency import NEAR, Frequency
 from neuralsde.data.tables.plans import read_plan
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
@@ -240,6 +241,8 @@ class SeriesReport:
     standings: tuple[Standing, ...]
     num_judged: int
     steps: int
+    notes: tuple[str, ...] = ()
+    """What else is to be known of the stamps and the covariates."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -248,6 +251,7 @@ class SeriesReport:
         lines = [f"{self.num_series} series, one observation each {self.frequency}; forecasts of {self.horizon} steps."]
         lines += [
             f"Season: {', '.join(self.seasons) or 'none was found'}.",
+            *self.notes,
             "",
             "Tried, CRPS in mean steps of a series:",
             "",
@@ -324,7 +328,8 @@ def fit_series(
     found = frequency_of(table, freq)
     if found is None:
         raise ValueError(
-            f"The stamps of {table.report.file} are not evenly spaced. Give `freq`, or use `fit_table`, which takes any stamps."
+            f"The stamps of {table.report.file} are not evenly spaced. {why_uneven(table.every_stamp())} `fit_table` takes any "
+            "stamps."
         )
     wrong = [name for name in known_ahead if name not in table.context]
     check(not wrong, f"`known_ahead` names columns of `context`. Got {', '.join(wrong)}. Put them there too.")
@@ -377,6 +382,7 @@ def fit_series(
             standings=tuple(judged),
             num_judged=int(test.origins.judge.sum()),
             steps=last.steps,
+            notes=tuple(_notes(table, found)),
         )
         series = series_record(table, None)
         tested = (test, best) if judged else None
@@ -386,6 +392,22 @@ def fit_series(
     if progress:
         print(report)
     return fitted
+
+
+def _notes(table: Table, frequency: Frequency) -> list[str]:
+    """What is to be said of stamps that are not on the calendar."""
+    if frequency.unit == "numbers":
+        return []
+    stamps = np.concatenate(table.stamps())
+    if frequency.nearest:
+        between = replace(frequency, nearest=False).steps(stamps)
+        num = int((np.abs(between - np.round(between)) > NEAR).sum())
+        date = table.time.show(table.time.times(frequency.stamps(np.zeros(1)))[0])
+        return [f"{num} stamp(s) are taken for the nearest {frequency.words} from {date} on."] if num else []
+    steps = frequency.steps(stamps)
+    off = np.abs(steps - np.round(steps)) > 0.25
+    dates = table.time.dates(table.time.times(stamps[off][:1]))
+    return [f"{off.sum()} row(s) are not on that calendar and were left out, the first at {dates[0]}."] if dates else []
 
 
 def _reason(trials: Sequence[Trial], best: Trial) -> str:
