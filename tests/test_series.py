@@ -225,7 +225,11 @@ def test_the_command_line_does_the_same(frame, tmp_path, capsys, short_search):
     assert "one observation each month; forecasts of 4 steps" in text and "![forecast](forecast.png)" in text
     call("forecast", tmp_path / "run", "--data", file, "--horizon", "3", "--output", tmp_path / "f.csv")
     rows = pd.read_csv(tmp_path / "f.csv")
-    assert len(rows) == 6 and rows["time"][0].startswith("2018-01-31")
+    assert len(rows) == 6 and list(rows) == list(
+        nsde.TableModel.load(tmp_path / "run").forecast(3, table=file).to_frame()
+    )
+    assert rows["ds"][0] == "2018-01-31"
+    assert "Wrote forecasts of 2 series, 3 steps of a month ahead (to 2018-03-31), to" in capsys.readouterr().out
 
 
 def test_series_and_arrays_are_tables(np_rng, short_search):
@@ -393,6 +397,44 @@ def test_trading_hours_and_stamps_beside_them(np_rng, short_search):
     assert "1 row(s) are not on that calendar and were left out, the first at 2024-02-03 01:00" in str(fitted.report)
     assert max(v.max() for v in Panel.of(fitted.table, fitted.record.frequency).values) < 1e3
     assert list(fitted.forecast(80, num_paths=50).to_frame()["ds"]) == hours[400:]
+
+
+def test_whole_numbers_stay_whole(np_rng, short_search, tmp_path):
+    frame = pd.DataFrame({"ds": np.arange(1950, 2010), "y": np_rng.standard_normal(60).cumsum()})
+    made = nsde.fit_series(frame, horizon=3, max_trials=1, **QUICK).forecast(3, num_paths=50)
+    assert made.to_frame()["ds"].tolist() == [2010, 2011, 2012] and made.to_frame()["ds"].dtype == np.int64
+    made.write(tmp_path / "f.csv")
+    assert pd.read_csv(tmp_path / "f.csv")["ds"].tolist() == [2010, 2011, 2012]
+    long = nsde.read_table(frame.assign(ds=1_700_000_000_000 + 60_000 * np.arange(60)))
+    assert long.time.show(1_700_000_060_000) == "1700000060000"
+
+
+def test_forecasts_of_many_series_are_written_in_parts(np_rng, tmp_path, monkeypatch, short_search):
+    """What could not be held in memory at once is written after a training all the same."""
+    frame = monthly(np_rng, levels=(10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0), num=40)
+    how = {"horizon": 2, "max_trials": 1, **QUICK}
+    whole = nsde.fit_series(frame, **how).forecast(2, num_paths=500)
+    monkeypatch.setattr(series, "MOST_AT_ONCE", 500 * 2 * 3)
+    monkeypatch.setattr(series, "MOST_HELD", 500 * 2 * 6)
+    fitted = nsde.fit_series(frame, output=tmp_path / "run", **how)
+    assert {"report.md", "results.json", "forecast.csv", "forecast.png"} <= {p.name for p in fitted.folder.iterdir()}
+    rows = pd.read_csv(fitted.folder / "forecast.csv", parse_dates=["ds"])
+    wanted = whole.to_frame()
+    pd.testing.assert_frame_equal(rows[["unique_id", "ds"]], wanted[["unique_id", "ds"]], check_dtype=False)
+    np.testing.assert_allclose(rows.iloc[:6, 2:], wanted.iloc[:6, 2:], rtol=1e-5)  # the first part has the same noise
+    own = rows.iloc[[0, 6], 2:].to_numpy() / [[10.0], [40.0]]
+    assert np.abs(own[0] / own[1] - 1).min() > 1e-4  # later parts have another
+    with pytest.raises(ValueError, match=r"More than 6,000 numbers are too many to hold. Use fewer `num_paths`"):
+        fitted.forecast(2)
+    made = nsde.forecast_table(fitted, frame, num_paths=500, output=tmp_path / "f.csv")
+    assert made.num_series == 7 and len(made.forecasts.path) == 3 and len(pd.read_csv(tmp_path / "f.csv")) == 14
+
+
+def test_quantiles_are_written_where_they_are_asked_for(fitted, tmp_path):
+    made = fitted.forecast(2, num_paths=50, quantiles=(0.1, 0.5))
+    made.write(tmp_path / "f.csv")
+    names = ["unique_id", "ds", "NSDE", "q0.1", "q0.5"]
+    assert list(pd.read_csv(tmp_path / "f.csv")) == names == list(made.to_frame())
 
 
 def test_dates_without_a_zone_get_none(fitted, tmp_path):

@@ -17,7 +17,7 @@ from neuralsde.forecast.tables import TableForecast
 from neuralsde.studio.columns import guess_reading
 from neuralsde.studio.desk import Desk, read
 from neuralsde.studio.examples import EXAMPLES, write_example
-from neuralsde.studio.forecasting import LEVELS, TESTS, _apart, clock_of, forecast, forecast_csv, panels_of
+from neuralsde.studio.forecasting import LEVELS, TESTS, _apart, clock_of, forecast, panels_of
 from neuralsde.studio.table import MOST_BYTES, YourTable
 from neuralsde.studio.video import Video
 
@@ -172,9 +172,9 @@ def test_the_file_of_forecasts_is_that_of_the_library(fitted, tmp_path):
     made = model.forecast(7, num_paths=20, quantiles=(0.1, 0.9))
     assert isinstance(made, TableForecast)
     made.write(tmp_path / "forecast.csv")
-    assert forecast_csv(made).encode() == (tmp_path / "forecast.csv").read_bytes()
-    rows = list(csv.DictReader(io.StringIO(forecast_csv(made))))
-    assert len(rows) == 4 * 7 and rows[0]["time"] == "2025-06-09"
+    assert made.text().encode() == (tmp_path / "forecast.csv").read_bytes()
+    rows = list(csv.DictReader(io.StringIO(made.text())))
+    assert len(rows) == 4 * 7 and rows[0]["ds"] == "2025-06-09"
 
 
 @pytest.mark.slow

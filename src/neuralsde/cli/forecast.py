@@ -85,15 +85,15 @@ class Forecast(TableOptions):
     horizon: float | None = None
     """Steps ahead, or for models of uneven stamps time ahead in the unit of the training."""
     num_times: int = 50
-    """Forecast times."""
+    """Forecast times of a model of uneven stamps."""
     num_paths: int = 200
     """Samples per series."""
-    quantiles: tuple[float, ...] = (0.05, 0.5, 0.95)
-    """Probabilities of the quantiles in the file."""
+    quantiles: tuple[float, ...] = ()
+    """Probabilities of quantiles in the file (the ends of the 80 and 95 % intervals if not given)."""
     seed: int = 0
     """Seed of the samples."""
     output: Path = Path("forecast.csv")
-    """Where to write: id, time, feature, mean, quantiles."""
+    """Where to write: unique_id, ds, NSDE (the mean), NSDE-lo-80, NSDE-hi-80, …"""
     plot: Path | None = None
     """Image file of a fan chart of the first series."""
 
@@ -104,7 +104,7 @@ class Forecast(TableOptions):
             need("A figure", "matplotlib")
         model, table = self.open(self.model, self.data)
         made = forecast_table(model, table, **keywords(forecast_table, self))
-        print(f"Wrote forecasts of {len(made.forecasts.path)} path(s), {made.horizon:g} ahead, to {self.output}.")
+        print(f"Wrote forecasts of {made.num_series} series, {made.span}, to {self.output}.")
         if self.plot is not None:
             made.draw(self.plot)
             print(f"Wrote {self.plot}")

@@ -235,7 +235,7 @@ def _settings(model: SequenceModel) -> str:
 def _commands(folder: Path, table: Table) -> list[str]:
     file, folder = shlex.quote(table.report.file), Path(shlex.quote(str(folder)))
     return [
-        f"nsde forecast {folder} --data {file}    # quantiles of the futures of each path",
+        f"nsde forecast {folder} --data {file}    # the mean and bands of the futures of each path",
         f"nsde sample {folder} --data {file} --stop T    # the futures themselves",
         f"nsde evaluate {folder} --data OTHER_FILE    # scores on other data",
     ]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import os
 import time as clock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from neuralsde.forecast.own import filled
 from neuralsde.forecast.panel import Kind, Learned, Panel, draw, learn, with_noise
 from neuralsde.forecast.record import RECORD, SeriesRecord
 from neuralsde.forecast.seasonal import Standing, standings
-from neuralsde.forecast.tables import TableForecast, TableModel, series_record
+from neuralsde.forecast.tables import TableForecast, TableModel, series_record, write_forecasts
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.selection.fit import SEARCH, SHORT, on_ladder, recorded_search, seconds_of
 from neuralsde.training.config import RunOptions, TrainConfig
@@ -46,6 +47,10 @@ STEPS = (200, 1_500)  # of a trial, at least and at most
 LONGER = 2  # steps of the last training, in those of a trial
 SHORTEST = 8  # observations of the longest series
 JUDGED_PATHS = 200  # of a forecast of the backtest
+MOST_AT_ONCE, MOST_HELD = 2**24, 2**30  # numbers of forecasts that are drawn at once, and that are kept in memory
+FEWER = "Use fewer `num_paths`, choose series with `ids`, or have them written: `nsde forecast`."
+PRIME = 1_000_003  # parts of a forecast have seeds that nobody else chooses
+TENSORS = ("path", "origin", "start", "times", "samples", "truth", "mask")
 MOST_SEEN = 4  # the horizon is at most the length of the longest series divided by this
 
 
@@ -86,7 +91,7 @@ class SeriesModel(TableModel):
         table: Any = None,
         future: Any = None,
         num_paths: Count = 500,
-        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        quantiles: Sequence[float] = (),
         seed: Seed = 0,
     ) -> TableForecast:
         """Futures of each series after its last observation, at the dates at which it would go on.
@@ -96,15 +101,43 @@ class SeriesModel(TableModel):
             table: another table than that of the training, or a longer one: a file or a frame.
             future: a table of the covariates that are known ahead, one row per step.
             num_paths: samples of each series.
-            quantiles: probabilities of the quantiles in the rows.
+            quantiles: probabilities of quantiles in the rows; none: the ends of the 80 and 95 % intervals.
         """
         own = self.table if table is None else self.read(table)
         if own is None:
             raise ValueError("A model that was loaded has no table. Give `table`, a file or a frame.")
-        made = self.futures(own, horizon=horizon, future=future, num_paths=num_paths, seed=seed)
-        return TableForecast(made, own, float(made.times.shape[1]), tuple(quantiles))
+        options: dict[str, Any] = {"horizon": horizon, "future": future, "num_paths": num_paths, "seed": seed}
+        made = self.futures(own, **options)
+        return self._table_forecast(made, own, tuple(quantiles), len(made.path))
 
-    def futures(
+    def _table_forecast(
+        self, made: Forecasts, table: Table, quantiles: tuple[float, ...], num_series: int
+    ) -> TableForecast:
+        steps = made.times.shape[1]
+        span = f"{steps} step{'s' * (steps > 1)} of a {self.record.frequency.words} ahead"
+        if bool((made.times[:, -1] == made.times[0, -1]).all()):
+            span += f" (to {table.time.show(float(made.times[0, -1]))})"
+        return TableForecast(made, table, float(steps), quantiles, span, num_series)
+
+    def futures(self, table: Table, **options: Any) -> Forecasts:
+        """Futures in raw units, at the dates of the calendar, each of them; `horizon` is in steps."""
+        parts, num = [], 0
+        for made in self._draw_parts(table, **options):
+            parts.append(made)
+            num += made.samples.numel()
+            check(num <= MOST_HELD, f"More than {MOST_HELD:,} numbers are too many to hold. {FEWER}")
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        tensors: dict[str, Any] = {name: torch.cat([getattr(p, name) for p in parts]) for name in TENSORS}
+        return replace(first, **tensors)
+
+    def parts(self, table: Table, *, quantiles: tuple[float, ...] = (), **options: Any) -> Iterator[TableForecast]:
+        """Futures of all series, in parts that can be held."""
+        for made in self._draw_parts(table, **options):
+            yield self._table_forecast(made, table, quantiles, len(table.ids))
+
+    def _draw_parts(
         self,
         table: Table,
         *,
@@ -114,14 +147,22 @@ class SeriesModel(TableModel):
         sampler: Any = None,
         seed: int = 0,
         future: Any = None,
-    ) -> Forecasts:
-        """Futures in raw units, at the dates of the calendar, each of them; `horizon` is in steps."""
-        record, panel = self.record, self.panel(table)
-        steps = record.horizon if horizon is None else math.ceil(horizon)
+    ) -> Iterator[Forecasts]:
+        """Futures of some series after the other; noise does not come again."""
+        panel = self.panel(table)
+        steps = self.record.horizon if horizon is None else math.ceil(horizon)
         ahead = self._planned(table, panel, steps, future)
-        drawn = draw(self._learned, panel, steps, ahead_context=ahead, num_paths=num_paths, sampler=sampler, seed=seed)
-        made = self._forecasts(table, panel, drawn, np.full((len(panel), steps, panel.size), np.nan))
-        return replace(made, origin=table.data.ends.to(made.times))
+        most = max(1, MOST_AT_ONCE // (num_paths * steps * panel.size))
+        for begin in range(0, len(panel), most):
+            rows = range(begin, min(begin + most, len(panel)))
+            past = panel.cut(rows, [len(panel.steps[k]) for k in rows])
+            later = None if ahead is None else ahead[begin : rows.stop]
+            noise = (seed + PRIME * begin) % 2**63
+            how: dict[str, Any] = {"num_paths": num_paths, "sampler": sampler, "seed": noise}
+            drawn = draw(self._learned, past, steps, ahead_context=later, **how)
+            made = self._forecasts(table, past, drawn, np.full((len(past), steps, panel.size), np.nan))
+            origin = table.data.ends[begin : rows.stop].to(made.times)
+            yield replace(made, path=made.path + begin, origin=origin)
 
     def _forecasts(self, table: Table, past: Panel, drawn: np.ndarray, truth: np.ndarray) -> Forecasts:
         """What was drawn from the ends of some pasts, with its dates."""
@@ -482,9 +523,9 @@ def _write(fitted: SeriesModel, folder: Path, seed: int) -> None:
     write_json(folder / RECORD, to_dict(fitted.record))
     text = f"# Forecasts of {fitted.table.report.file}\n\n{fitted.table.report}\n\n```\n{fitted.report}\n```\n"
     if not fitted.record.known_ahead:
-        made = fitted.forecast(seed=seed)
-        made.write(folder / "forecast.csv")
-        if made.plot(folder / "forecast.png"):
+        made = write_forecasts(fitted.parts(fitted.table, seed=seed), folder / "forecast.csv")[0]
+        if find_spec("matplotlib") is not None:
+            made.plot(folder / "forecast.png")
             text += "\n![forecast](forecast.png)\n"
     with replacing(folder / "report.md") as new:
         new.write_text(text, encoding="utf-8")

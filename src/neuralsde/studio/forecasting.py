@@ -6,8 +6,6 @@ model that had not seen it.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import threading
 import time
@@ -69,7 +67,7 @@ def forecast(
     return {
         "report": {**report, "notes": list(notes), "seed": seed},
         "panels": panels_of(table, made, tests),
-        "csv": forecast_csv(TableForecast(made, table, 0.0, LEVELS)),
+        "csv": TableForecast(made, table, 0.0, LEVELS).text(),
     }
 
 
@@ -240,15 +238,6 @@ def clock_of(stamps: np.ndarray) -> list[float]:
 def _short(values: np.ndarray) -> list[float | None]:
     """Six digits are enough for a picture; None where nothing was observed."""
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
-
-
-def forecast_csv(made: TableForecast) -> str:
-    """The rows of `TableForecast.write`."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(made.header)
-    writer.writerows([*row[:3], *(f"{value:.8g}" for value in row[3:])] for row in made.rows())
-    return text.getvalue()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from neuralsde.data.tables.zones import as_text, wall
+from neuralsde.data.tables.zones import as_text, wall, with_zone
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 """Units of time for dates and durations."""
@@ -37,7 +37,17 @@ class TimeAxis:
 
     def show(self, time: float) -> str:
         """A time as the file would have it."""
-        return self.date(time) if self.kind == "dates" else f"{time:.10g}"
+        return self.texts(np.array([time]))[0]
+
+    def texts(self, times: np.ndarray) -> list[str]:
+        """Some times (n,) as the file would have them."""
+        return self.dates(times) if self.kind == "dates" else [f"{t:.15g}" for t in times.tolist()]
+
+    def index(self, times: np.ndarray) -> Any:
+        """Times (n,) as a column of a frame: dates in their zone, whole numbers as integers."""
+        if self.kind == "dates":
+            return with_zone(self.stamps(times), self.zone)
+        return times.astype(np.int64) if (times == np.round(times)).all() else times
 
     def clock(self, times: np.ndarray) -> Any:
         """Times (n,) as they are in the table: dates on its clock, or numbers."""
