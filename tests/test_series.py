@@ -258,6 +258,51 @@ def test_covariates_that_are_known_ahead_are_used_and_scored(np_rng):
         fitted.forecast(12, future=frame.iloc[190:])
 
 
+@pytest.mark.parametrize("num", [1, 6])  # of many series, each goes on in its own way
+def test_covariates_that_are_known_ahead_act_on_their_own_row(np_rng, num):
+    days = pd.date_range("2024-01-01", periods=200, freq="D")
+    promo = (np_rng.random((num, 200)) < 0.3).astype(float)
+    noise = 0.5 * np_rng.standard_normal((num, 200))
+    parts = [
+        pd.DataFrame({"unique_id": f"s{k}", "ds": days, "y": 50 + 10 * p + e, "promo": p})
+        for k, (p, e) in enumerate(zip(promo, noise))
+    ]
+    past, later = (pd.concat([part.iloc[rows] for part in parts]) for rows in (slice(190), slice(190, None)))
+    reading = {"context": ["promo"], "known_ahead": ["promo"]}
+    fitted = nsde.fit_series(past, horizon=10, season="none", budget=20, max_trials=4, progress=False, **reading)
+    made = fitted.forecast(10, future=later, num_paths=300).to_frame()
+    off = made["NSDE"].to_numpy() - 50 - 10 * promo[:, 190:].ravel()
+    assert np.sqrt(np.mean(off**2)) < 1
+    assert fitted.report.standings[0].crps < 0.3 * fitted.report.standings[1].crps  # naive
+    with pytest.raises(ValueError, match="promo must be known ahead"):
+        nsde.series_inputs(fitted)
+    given = nsde.series_inputs(fitted, future=later)["context"]
+    np.testing.assert_array_equal(given[0, :, 0], promo[0, 189:199])
+    np.testing.assert_array_equal(given[0, :, 1], promo[0, 190:])
+
+
+def test_the_noise_is_what_known_covariates_leave_however_short_the_training(np_rng):
+    t, promo = np.arange(300), (np_rng.random(300) < 0.3).astype(float)[:, None]
+    y = 10 * promo + 0.5 * np_rng.standard_normal((300, 1))
+    panel = Panel([t], [y], [promo], (0,))
+    model = learn(Kind(off=Decomposition(level=True)), panel, TrainConfig(steps=5, batch_size=32))
+    drawn = draw(model, panel, 2, ahead_context=np.array([[[1.0], [0.0]]]), num_paths=400)[0, :, :, 0]
+    np.testing.assert_allclose(drawn.mean(0), [10, 0], atol=0.3)
+    np.testing.assert_allclose(drawn.std(0), 0.5, rtol=0.25)
+
+
+def test_a_model_whose_covariates_act_on_the_next_row_alone_is_refused(np_rng, tmp_path, short_search):
+    days = pd.date_range("2024-01-01", periods=60, freq="D")
+    frame = pd.DataFrame({"ds": days, "y": np_rng.standard_normal(60), "promo": np_rng.random(60)})
+    run = tmp_path / "run"
+    nsde.fit_series(frame, context=["promo"], horizon=3, season="none", output=run, **QUICK)
+    for file in (run / "forecast.json", run / "model" / "forecast.json"):
+        record = json.loads(file.read_text())
+        file.write_text(json.dumps(record | {"known_ahead": ["promo"]}))
+    with pytest.raises(ValueError, match=r"known ahead only act on the next row .* Fit again"):
+        nsde.TableModel.load(run)
+
+
 def test_a_model_sees_nothing_of_the_future(np_rng):
     t = np.arange(120)
     y = (0.1 * t + np_rng.standard_normal(120).cumsum())[:, None]

@@ -96,7 +96,7 @@ class Origins:
         places = np.flatnonzero(which)
         return panel.cut([self.series[i] for i in places], [self.rows[i] for i in places])
 
-    def covariates(self, panel: Panel, which: np.ndarray, horizon: int, known: Sequence[int]) -> np.ndarray | None:
+    def covariates(self, panel: Panel, which: np.ndarray, horizon: int) -> np.ndarray | None:
         """Those that follow (B, horizon, c): as they came where they are known ahead, else as at the origin."""
         if panel.context is None:
             return None
@@ -104,7 +104,7 @@ class Origins:
         for i in np.flatnonzero(which):
             own, row = panel.context[self.series[i]], self.rows[i]
             ahead = np.repeat(own[row - 1 : row], horizon, axis=0)
-            ahead[:, list(known)] = own[row : row + horizon][:, list(known)]
+            ahead[:, list(panel.known)] = own[row : row + horizon][:, list(panel.known)]
             out.append(ahead)
         return np.stack(out)
 
@@ -123,8 +123,6 @@ class Backtest:
     panel: Panel
     horizon: int
     train: TrainConfig
-    known: tuple[int, ...] = ()
-    """Places of the covariates that are known ahead."""
     tick: Callable[[str], object] = lambda text: None
     file: Path | None = None
     trials: list[Trial] = field(default_factory=list)
@@ -161,7 +159,7 @@ class Backtest:
     def draw_from(self, learned: Learned, which: np.ndarray, noise: float = 1.0, num: int = NUM_PATHS) -> np.ndarray:
         """Forecasts from some of the origins."""
         past, how = self.origins.past(self.panel, which), with_noise(learned.model, noise)
-        ahead = self.origins.covariates(self.panel, which, self.horizon, self.known)
+        ahead = self.origins.covariates(self.panel, which, self.horizon)
         return draw(learned, past, self.horizon, ahead_context=ahead, num_paths=num, sampler=how)
 
     def try_kind(self, name: str, kind: Kind) -> tuple[Trial, Learned | None] | None:

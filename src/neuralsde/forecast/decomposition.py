@@ -46,9 +46,14 @@ class Decomposition:
     own: Own | None = None
     """How series go on in their own ways: x is then the walk of what that leaves."""
 
+    @property
+    def num_contexts(self) -> int:
+        """Phases in the context of a step."""
+        return 2 * len(self.seasons) if self.phases else 0
+
     def contexts(self, steps: np.ndarray) -> np.ndarray | None:
         """The phases of the seasons at some steps (..., C)."""
-        if not (self.phases and self.seasons):
+        if not self.num_contexts:
             return None
         turns = [2 * np.pi * np.asarray(steps, dtype=float)[..., None] / period for period in self.seasons]
         return np.concatenate([wave(turn) for turn in turns for wave in (np.sin, np.cos)], axis=-1)

@@ -48,9 +48,11 @@ class Panel:
     values: list[np.ndarray]
     context: list[np.ndarray] | None = None
     """Covariates (n, c); where a row is missing, those before."""
+    known: tuple[int, ...] = ()
+    """Places of the covariates that are known ahead."""
 
     @classmethod
-    def of(cls, table: Table, frequency: Frequency) -> Panel:
+    def of(cls, table: Table, frequency: Frequency, known: tuple[int, ...] = ()) -> Panel:
         """The series of a table, with a row for every step."""
         data = table.data.to("cpu")
         lengths = data.lengths.tolist()
@@ -71,7 +73,7 @@ class Panel:
             if context is not None:
                 stamped = np.round(frequency.steps(table.time.stamps(context[k][0]))).astype(int)
                 others.append(context[k][1][np.searchsorted(stamped, every, side="right") - 1])
-        return cls(steps, values, others if context is not None else None)
+        return cls(steps, values, others if context is not None else None, known)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -92,7 +94,8 @@ class Panel:
         """The first rows of some of the series."""
         both = list(zip(places, ends))
         context = None if self.context is None else [self.context[k][:n] for k, n in both]
-        return Panel([self.steps[k][:n] for k, n in both], [self.values[k][:n] for k, n in both], context)
+        steps, values = [self.steps[k][:n] for k, n in both], [self.values[k][:n] for k, n in both]
+        return Panel(steps, values, context, self.known)
 
     def spread(self, most: int) -> Panel:
         """At most so many of the series, evenly spread over all of them."""
@@ -109,16 +112,13 @@ class Panel:
         if num > 1 or len(kept.steps[0]) <= most:
             return kept
         context = None if kept.context is None else [kept.context[0][-most:]]
-        return Panel([kept.steps[0][-most:]], [kept.values[0][-most:]], context)
+        return Panel([kept.steps[0][-most:]], [kept.values[0][-most:]], context, self.known)
 
     def apart(self) -> Panel:
         """Each column as a series of its own."""
         context = None if self.context is None else [c for c in self.context for _ in range(self.size)]
-        return Panel(
-            [s for s in self.steps for _ in range(self.size)],
-            [v[:, [k]] for v in self.values for k in range(self.size)],
-            context,
-        )
+        steps = [s for s in self.steps for _ in range(self.size)]
+        return Panel(steps, [v[:, [k]] for v in self.values for k in range(self.size)], context, self.known)
 
     def until(self, ends: Sequence[int]) -> Panel:
         """Of each series the first so many rows; those of which less than two are left go."""
@@ -193,9 +193,10 @@ def learn(kind: Kind, panel: Panel, train: TrainConfig, **more: Any) -> Learned:
         warnings.simplefilter("ignore")
         pairs = data.transitions(history=config.history, pad=True)
         model = build(config, pairs, seed=train.seed)
+        assert isinstance(model, NeuralSDE)
+        model.begin_noise(pairs)
         more.setdefault("options", RunOptions(progress=False))
         fit(model, pairs, config=replace(train, lr=kind.rate), **more)
-    assert isinstance(model, NeuralSDE)
     return Learned(model, off)
 
 
@@ -217,27 +218,36 @@ def parts_of(off: Decomposition, panel: Panel) -> list[Parts]:
 def rest_of(off: Decomposition, panel: Panel) -> Trajectories:
     """What is left of the series, as paths; their time is in steps."""
     rests = [p.rest(s, v) for p, s, v in zip(parts_of(off, panel), panel.steps, panel.values)]
-    context = [_join(off, s, None if panel.context is None else panel.context[k]) for k, s in enumerate(panel.steps)]
+    own = [None] * len(panel) if panel.context is None else panel.context
+    context = [_join(off, s, c, panel.known) for s, c in zip(panel.steps, own)]
     times = [s.astype(float) for s in panel.steps]
     return Trajectories.from_arrays(rests, times, context=None if context[0] is None else context, missing=True)
 
 
-def _join(off: Decomposition, steps: np.ndarray, context: np.ndarray | None) -> np.ndarray | None:
-    """Covariates and the phases of the seasons (..., C)."""
+def _join(
+    off: Decomposition, steps: np.ndarray, context: np.ndarray | None, known: tuple[int, ...]
+) -> np.ndarray | None:
+    """What is told of a step from each row (..., T, C): its covariates, those known of the row after it, and phases.
+
+    No step starts from the last row: nothing is known after it.
+    """
     parts = [part for part in (context, off.contexts(steps)) if part is not None]
+    if context is not None and known:
+        after = np.concatenate([context[..., 1:, :], context[..., -1:, :]], axis=-2)
+        parts.insert(1, after[..., list(known)])
     return np.concatenate(parts, axis=-1) if parts else None
 
 
 def contexts_ahead(
     off: Decomposition, past: Panel, ahead: np.ndarray, ahead_context: np.ndarray | None
 ) -> np.ndarray | None:
-    """Covariates and phases (B, T + 1, C) at the steps `ahead` (B, T + 1), of which the first are the last of the past."""
+    """What is told of steps from rows `ahead` (B, T + 1, C), of which the first are the last of the past."""
     held = None
     if past.context is not None:
         now = np.stack([c[-1] for c in past.context])[:, None]
         later = now.repeat(ahead.shape[1] - 1, 1) if ahead_context is None else ahead_context
         held = np.concatenate([now, later], axis=1)
-    return _join(off, ahead, held)
+    return _join(off, ahead, held, past.known)
 
 
 def draw(

@@ -65,6 +65,15 @@ class SeriesModel(TableModel):
     tested: tuple[Backtest, Trial] | None = None
     """The backtest and its choice, where that was in this process."""
 
+    def __post_init__(self) -> None:
+        assert self.series is not None
+        known = self.record.known_ahead
+        told = len(self.series.context) + len(known) + self.record.off.num_contexts
+        check(
+            self.model.scale.context_size == told,
+            f"The model is of a version in which covariates known ahead only act on the next row ({', '.join(known)}). Fit again.",
+        )
+
     def panel(self, table: Table) -> Panel:
         """The series of a table, on the calendar of the training."""
         own = self.record.frequency
@@ -74,7 +83,7 @@ class SeriesModel(TableModel):
             float((np.abs(steps - np.round(steps)) > 0.25).mean()) <= 0.05,
             f"The model was trained on one observation each {own.words}. Got other stamps in {table.report.file}.",
         )
-        return Panel.of(table, own)
+        return Panel.of(table, own, _places(table, self.record.known_ahead))
 
     def _check_zone(self, table: Table) -> None:
         """Refuse dates with a zone where there was none in training, and dates without where there was one."""
@@ -151,7 +160,7 @@ class SeriesModel(TableModel):
         """Futures of some series after the other; noise does not come again."""
         panel = self.panel(table)
         steps = self.record.horizon if horizon is None else math.ceil(horizon)
-        ahead = self._planned(table, panel, steps, future)
+        ahead = self.planned(table, panel, steps, future)
         most = max(1, MOST_AT_ONCE // (num_paths * steps * panel.size))
         for begin in range(0, len(panel), most):
             rows = range(begin, min(begin + most, len(panel)))
@@ -183,15 +192,14 @@ class SeriesModel(TableModel):
         record, panel = self.record, self.panel(table)
         steps = record.horizon if horizon is None else math.ceil(horizon)
         train = TrainConfig(steps=1)
-        known = tuple(table.context.index(name) for name in record.known_ahead)
-        test = Backtest(panel, steps, train, known=known)
+        test = Backtest(panel, steps, train)
         check(test.able, f"No series leaves room for a horizon of {steps} steps. Use a shorter one, or longer series.")
         every = np.ones(len(test.origins.series), bool)
         if origins_per_path is not None:
             later = np.concatenate([np.arange(n)[::-1] for n in np.bincount(test.origins.series) if n])
             every = later < origins_per_path
         past = test.origins.past(panel, every)
-        ahead = test.origins.covariates(panel, every, steps, known)
+        ahead = test.origins.covariates(panel, every, steps)
         num_paths, seed = options.get("num_paths", 200), options.get("seed", 0)
         drawn = draw(self._learned, past, steps, ahead_context=ahead, num_paths=num_paths, seed=seed)
         made = self._forecasts(table, past, drawn, test.origins.truth(panel, every, steps))
@@ -234,7 +242,8 @@ class SeriesModel(TableModel):
     def _learned(self) -> Learned:
         return Learned(self.own, self.record.off)
 
-    def _planned(self, table: Table, panel: Panel, steps: int, future: Any) -> np.ndarray | None:
+    def planned(self, table: Table, panel: Panel, steps: int, future: Any) -> np.ndarray | None:
+        """The covariates of the coming steps (B, steps, c), from a table of those known ahead; None where none is."""
         known = self.record.known_ahead
         if not known:
             check(future is None, "The model has no covariate that is known ahead. Leave out `future`.")
@@ -244,8 +253,7 @@ class SeriesModel(TableModel):
             f"{', '.join(known)} must be known ahead. Got no `future`. Give a table of it, one row per step.",
         )
         assert panel.context is not None
-        places = [table.context.index(name) for name in known]
-        out = []
+        places, out = list(panel.known), []
         plans = read_plan(future, table)
         for (stamps, values), own, before in zip(plans, panel.steps, panel.context):
             at = np.round(self.record.frequency.steps(table.time.stamps(np.asarray(stamps)))).astype(int)
@@ -261,6 +269,10 @@ class SeriesModel(TableModel):
             ahead[:, places] = values[np.searchsorted(at, wanted)][:, places]
             out.append(ahead)
         return np.stack(out)
+
+
+def _places(table: Table, known: Sequence[str]) -> tuple[int, ...]:
+    return tuple(table.context.index(name) for name in known)
 
 
 def last_seen(panel: Panel) -> np.ndarray:
@@ -374,7 +386,7 @@ def fit_series(
         )
     wrong = [name for name in known_ahead if name not in table.context]
     check(not wrong, f"`known_ahead` names columns of `context`. Got {', '.join(wrong)}. Put them there too.")
-    panel = Panel.of(table, found)
+    panel = Panel.of(table, found, _places(table, known_ahead))
     longest = max(len(s) for s in panel.steps)
     check(longest >= SHORTEST, f"The longest series must have {SHORTEST} steps to be forecast. Got {longest}.")
     moves_at_all = any(
@@ -393,7 +405,6 @@ def fit_series(
         steps, most = _effort(first, panel, seconds, folder if run is not None else None, seed, ahead, resume)
         moves = usual_moves(panel, first, list(names))[: min(max_trials or most, most) - 1]
         train = TrainConfig(steps=steps, batch_size=256, lr=3e-3, ema=0.99, seed=seed)
-        places = tuple(table.context.index(name) for name in known_ahead)
         with tqdm(total=len(moves) + 2, disable=not progress, desc="fit_series", unit="trial") as bar:
 
             def tick(text: str) -> None:
@@ -402,7 +413,7 @@ def fit_series(
                 bar.update()
 
             file = None if folder is None else folder / "trials.json"
-            test = Backtest(panel, ahead, train, known=places, tick=tick, file=file)
+            test = Backtest(panel, ahead, train, tick=tick, file=file)
             best = test.run(first, moves) if test.able else Trial("default", first, np.zeros(1))
             judged = standings(test, best, seasons) if test.able and test.origins.judge.any() else ()
             last = replace(train, steps=LONGER * steps, ema=0.995)
