@@ -254,7 +254,9 @@ def test_covariates_that_are_known_ahead_are_used_and_scored(np_rng):
     assert np.abs(made["NSDE"].to_numpy()[1:] - wanted).max() < 1.5
     with pytest.raises(ValueError, match=r"promo must be known ahead. Got no `future`"):
         fitted.forecast(5)
-    with pytest.raises(ValueError, match=r"a row for each of the 12 steps ahead. Got none for 2024-07-19\. Add"):
+    with pytest.raises(
+        ValueError, match=r"promo must be known for each of the 12 steps ahead. Got none for 2024-07-19\. Add"
+    ):
         fitted.forecast(12, future=frame.iloc[190:])
 
 
@@ -359,6 +361,84 @@ def test_the_frame_is_scored_by_utilsforecast_as_here(fitted, frame, np_rng):
     np.testing.assert_allclose(own, theirs, atol=1e-6)
     error = losses.mae(table, ["NSDE"])["NSDE"].to_numpy()
     np.testing.assert_allclose((samples.mean(0) - truth).abs().flatten(1).mean(1).numpy(), error, rtol=1e-6)
+
+
+def retail(np_rng, num=90, series=2):
+    frames = []
+    for k in range(series):
+        promo, heat = (np_rng.random(num) < 0.3).astype(float), np_rng.standard_normal(num)
+        y = 50 + 10 * promo + 0.5 * np_rng.standard_normal(num)
+        ds = pd.date_range("2024-01-01", periods=num, freq="D")
+        frames.append(pd.DataFrame({"unique_id": f"s{k}", "ds": ds, "y": y, "promo": promo, "heat": heat}))
+    return pd.concat(frames, ignore_index=True)
+
+
+KNOWN = {"context": ["promo", "heat"], "known_ahead": ["promo"], "season": "none", "max_trials": 1}
+
+
+def test_rows_without_a_value_at_the_end_are_the_future(np_rng, tmp_path, short_search):
+    """Of the covariates that are known ahead alone; what is held need not be there."""
+    frame = retail(np_rng)
+    later = frame["ds"] > "2024-03-23"
+    frame.loc[later, ["y", "heat"]] = np.nan
+    known, ahead = frame[~later], frame[later].drop(columns=["y", "heat"])
+    one = nsde.fit_series(frame, horizon=5, output=tmp_path / "one", **KNOWN, **QUICK)
+    other = nsde.fit_series(known, horizon=5, output=tmp_path / "other", future=ahead, **KNOWN, **QUICK)
+    assert (tmp_path / "one/forecast.csv").read_text() == (tmp_path / "other/forecast.csv").read_text()
+    assert len(pd.read_csv(tmp_path / "one/forecast.csv")) == 10
+    pd.testing.assert_frame_equal(one.forecast(7).to_frame(), other.forecast(7, future=ahead).to_frame())
+    assert "heat: held at the last value in forecasts" in str(one.report)
+    with pytest.raises(
+        ValueError, match=r"each of the 8 steps ahead. Got none for 2024-03-31 of 's0'. Add it to `future`"
+    ):
+        one.forecast(8)
+    gap = frame.copy()
+    gap.loc[gap["ds"] == "2024-03-25", "promo"] = np.nan
+    with pytest.raises(ValueError, match=r"Got none for 2024-03-25 of 's0'"):
+        one.forecast(3, table=gap)
+
+
+def test_the_future_is_checked_before_the_training(np_rng, tmp_path, short_search):
+    frame = retail(np_rng)
+    known, ahead = frame[frame["ds"] <= "2024-03-23"], frame[frame["ds"] > "2024-03-23"]
+    with pytest.raises(ValueError, match=r"a row for each of the 9 steps ahead. Got 7 without a gap"):
+        nsde.fit_series(known, horizon=9, future=ahead, **KNOWN, **QUICK)
+    with pytest.raises(ValueError, match=r"`future` is of covariates that are known ahead. Got no `known_ahead`"):
+        nsde.fit_series(known, future=ahead, **QUICK)
+    assert nsde.fit_series(known, future=ahead, **KNOWN, **QUICK).report.horizon == 7
+
+
+def test_the_command_line_says_what_it_wrote_and_what_to_type(np_rng, tmp_path, capsys, short_search):
+    frame = retail(np_rng)
+    known, ahead = frame[frame["ds"] <= "2024-03-23"], frame[frame["ds"] > "2024-03-23"]
+    known.to_csv(tmp_path / "known.csv", index=False)
+    ahead.drop(columns=["y", "heat"]).to_csv(tmp_path / "ahead.csv", index=False)
+    options = [
+        "--context",
+        "promo",
+        "heat",
+        "--known-ahead",
+        "promo",
+        "--horizon",
+        "5",
+        "--budget",
+        "1 s",
+        "--no-progress",
+    ]
+    call("fit", tmp_path / "known.csv", *options, "--output", tmp_path / "one")
+    text = capsys.readouterr().out
+    command = f"nsde forecast {tmp_path / 'one'} --data {tmp_path / 'known.csv'} --future FUTURE.csv"
+    assert f"Wrote {tmp_path / 'one'}: report.md, model, results.json\n" in text
+    assert f"No forecast was made: promo must be known ahead. Type\n  {command}\n" in text
+    assert "No forecast was made: promo must be known ahead" in (tmp_path / "one/report.md").read_text()
+    words = command.replace("FUTURE.csv", str(tmp_path / "ahead.csv")).split()[1:]
+    call(*words, "--output", tmp_path / "f.csv", "--num-paths", "500")
+    call("fit", tmp_path / "known.csv", *options, "--future", tmp_path / "ahead.csv", "--output", tmp_path / "two")
+    assert (
+        f"Wrote {tmp_path / 'two'}: report.md, forecast.csv, forecast.png, model, results.json\n"
+        in capsys.readouterr().out
+    )
+    assert (tmp_path / "two/forecast.csv").read_text() == (tmp_path / "f.csv").read_text()
 
 
 # Messy tables

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import time as clock
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +26,7 @@ from neuralsde.core.files import replacing, write_json
 from neuralsde.core.records import check, to_dict
 from neuralsde.data.tables.calendars import find_frequency, why_uneven
 from neuralsde.data.tables.frequency import NEAR, Frequency
-from neuralsde.data.tables.plans import read_plan
+from neuralsde.data.tables.plans import Plan, read_plan
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
 from neuralsde.forecast.decomposition import OFTEN
@@ -248,27 +250,41 @@ class SeriesModel(TableModel):
         if not known:
             check(future is None, "The model has no covariate that is known ahead. Leave out `future`.")
             return None
-        check(
-            future is not None,
-            f"{', '.join(known)} must be known ahead. Got no `future`. Give a table of it, one row per step.",
-        )
+        plans = plans_of(table, known, future)
         assert panel.context is not None
         places, out = list(panel.known), []
-        plans = read_plan(future, table)
-        for (stamps, values), own, before in zip(plans, panel.steps, panel.context):
+        for name, (stamps, values), own, before in zip(table.ids, plans, panel.steps, panel.context):
             at = np.round(self.record.frequency.steps(table.time.stamps(np.asarray(stamps)))).astype(int)
             wanted = own[-1] + 1 + np.arange(steps)
             lacking = np.setdiff1d(wanted, at)
             if len(lacking):
                 date = table.time.show(table.time.times(self.record.frequency.stamps(lacking[:1]))[0])
+                series = "" if table.id is None else f" of {name!r}"
                 raise ValueError(
-                    f"`future` must have a row for each of the {steps} steps ahead. Got none for {date}. Add it, or ask for a "
-                    "shorter `horizon`."
+                    f"{', '.join(known)} must be known for each of the {steps} steps ahead. Got none for {date}{series}. Add it to "
+                    "`future`, or ask for a shorter `horizon`."
                 )
             ahead = np.repeat(before[-1:], steps, axis=0)
-            ahead[:, places] = values[np.searchsorted(at, wanted)][:, places]
+            ahead[:, places] = values[np.searchsorted(at, wanted)]
             out.append(ahead)
         return np.stack(out)
+
+
+def plans_of(table: Table, known: Sequence[str], future: Any) -> Plan:
+    """What is known of the covariates after the end of each series: from a table of them, or the rows there without a value."""
+    if future is not None:
+        return read_plan(future, table, columns=known)
+    plans, places = [], _places(table, known)
+    for (times, values), end in zip(table.blanks(), table.data.ends.tolist()):
+        own = values[:, list(places)]
+        there = (times > end) & np.isfinite(own).all(1)
+        plans.append((times[there], own[there]))
+    check(
+        any(len(times) for times, _ in plans),
+        f"{', '.join(known)} must be known ahead. Got no `future`. Give a table of it, one row per step, or add such rows to "
+        "the table, with nothing to forecast in them.",
+    )
+    return plans
 
 
 def _places(table: Table, known: Sequence[str]) -> tuple[int, ...]:
@@ -345,6 +361,7 @@ def fit_series(
     season: str | float | Sequence[str | float] = "auto",
     freq: str | None = None,
     known_ahead: Sequence[str] = (),
+    future: Any = None,
     budget: str | float = "2 min",
     max_trials: Count | None = None,
     seed: Seed = 0,
@@ -363,6 +380,8 @@ def fit_series(
         season: "auto", "none", or periods: "day", "week", "year", or numbers of steps.
         freq: the frequency as pandas writes it ("h", "D", "B", "W", "MS", …); None: found in the stamps.
         known_ahead: those of the columns in `context` whose future is known; the others are held.
+        future: a table of the covariates that are known ahead, for the forecast in `output`: one row per step. Rows at the end
+            of `table` in which only the values to forecast are missing do the same.
         budget: time for everything, such as "2 min" or seconds. A trial has at least 200 steps, whatever it is; under a minute
             fewer are made where there is no time for all.
         max_trials: models that are tried at most, for an answer in seconds; None: all that suit the series.
@@ -397,6 +416,17 @@ def fit_series(
     if horizon is not None and horizon > longest // 2:
         raise ValueError(f"`horizon` must be at most half of the longest series, {longest // 2} steps. Got {horizon}.")
     ahead = horizon or min(found.horizon, most)
+    if future is not None:
+        check(
+            bool(known_ahead),
+            "`future` is of covariates that are known ahead. Got no `known_ahead`. Name them, or leave it out.",
+        )
+        covered = _covered(table, found, plans_of(table, known_ahead, future))
+        check(
+            horizon is None or covered >= horizon,
+            f"`future` must have a row for each of the {horizon} steps ahead. Got {covered} without a gap.",
+        )
+        ahead = horizon or max(1, min(covered, longest // 2))
     names = {steps: name for name, steps in found.periods().items()}
     seasons, log = _seasons(season, panel, found)
     with open_run(folder, resume=resume) as run:
@@ -434,13 +464,13 @@ def fit_series(
             standings=tuple(judged),
             num_judged=int(test.origins.judge.sum()),
             steps=last.steps,
-            notes=tuple(_notes(table, found)),
+            notes=tuple([*_notes(table, found), *_held(table, known_ahead)]),
         )
         series = series_record(table, None)
         tested = (test, best) if judged else None
         fitted = SeriesModel(model, series, folder, record=record, table=table, report=report, tested=tested)
         if folder is not None:
-            _write(fitted, folder, seed)
+            _write(fitted, folder, seed, future)
     if progress:
         print(report)
     return fitted
@@ -460,6 +490,15 @@ def _notes(table: Table, frequency: Frequency) -> list[str]:
     off = np.abs(steps - np.round(steps)) > 0.25
     dates = table.time.dates(table.time.times(stamps[off][:1]))
     return [f"{off.sum()} row(s) are not on that calendar and were left out, the first at {dates[0]}."] if dates else []
+
+
+def _held(table: Table, known: Sequence[str]) -> list[str]:
+    """What forecasts take for the covariates that are not known ahead."""
+    held = [name for name in table.context if name not in known]
+    if not held:
+        return []
+    each = f"{', '.join(held)}: held at the last value in forecasts"
+    return [f"{each}. If it is known ahead, say so; if it is neither known nor still, forecast it as a column too."]
 
 
 def _reason(trials: Sequence[Trial], best: Trial) -> str:
@@ -527,14 +566,40 @@ def _effort(
     return steps, trials
 
 
-def _write(fitted: SeriesModel, folder: Path, seed: int) -> None:
+def command_ahead(folder: Path, file: str | os.PathLike[str]) -> str:
+    """What to type for a forecast with covariates that are known ahead."""
+    return f"nsde forecast {shlex.quote(str(folder))} --data {shlex.quote(str(file))} --future FUTURE.csv"
+
+
+def _covered(table: Table, frequency: Frequency, plans: Plan) -> int:
+    """Steps that plans have for every series, from its end on."""
+    covered = []
+    for (times, _), stamps in zip(plans, table.stamps()):
+        steps = np.round(frequency.steps(np.append(stamps[-1], table.time.stamps(np.asarray(times)))))
+        ahead = np.unique(steps[1:] - steps[0])
+        ahead = ahead[ahead > 0]
+        covered.append(int((ahead == 1 + np.arange(len(ahead))).cumprod().sum()))
+    return min(covered)
+
+
+def _write(fitted: SeriesModel, folder: Path, seed: int, future: Any) -> None:
     assert fitted.report is not None and fitted.table is not None and fitted.series is not None
     fitted.model.save_pretrained(folder / "model", beside=fitted.records)
     fitted.series.save(folder)
     write_json(folder / RECORD, to_dict(fitted.record))
     text = f"# Forecasts of {fitted.table.report.file}\n\n{fitted.table.report}\n\n```\n{fitted.report}\n```\n"
-    if not fitted.record.known_ahead:
-        made = write_forecasts(fitted.parts(fitted.table, seed=seed), folder / "forecast.csv")[0]
+    known = fitted.record.known_ahead
+    told = not known or future is not None
+    if not told and fitted.table.blank is not None:
+        with suppress(ValueError):
+            plans = plans_of(fitted.table, known, None)
+            told = _covered(fitted.table, fitted.record.frequency, plans) >= fitted.record.horizon
+    if not told:
+        command = command_ahead(folder, fitted.table.report.file)
+        text += f"\nNo forecast was made: {', '.join(known)} must be known ahead. Go on with `{command}`.\n"
+    else:
+        parts = fitted.parts(fitted.table, future=future, seed=seed)
+        made = write_forecasts(parts, folder / "forecast.csv")[0]
         if find_spec("matplotlib") is not None:
             made.plot(folder / "forecast.png")
             text += "\n![forecast](forecast.png)\n"
