@@ -562,6 +562,19 @@ def test_quantiles_are_written_where_they_are_asked_for(fitted, tmp_path):
     assert list(pd.read_csv(tmp_path / "f.csv")) == names == list(made.to_frame())
 
 
+def test_what_was_read_is_told_in_python_too(np_rng, capsys, short_search):
+    frame = daily(np_rng, 60).rename(columns={"ds": "Datum"})
+    frame["Datum"] = frame["Datum"].dt.strftime("%d.%m.%Y")
+    how = {"horizon": 3, "max_trials": 1, "season": "none", "budget": 1}
+    nsde.fit_series(frame, **how)
+    assert "- Datum holds dates, e.g. '01.01.2024': give `time='Datum'` to use it" in capsys.readouterr().out
+    made = nsde.fit_series(frame, time="Datum", **how)
+    assert "Datum was read as `date_format='%d.%m.%Y'`" in capsys.readouterr().out
+    assert str(made.forecast(1, num_paths=50).to_frame()["ds"][0]) == "2024-03-01 00:00:00"
+    nsde.fit_series(nsde.read_table(frame), **how)
+    assert "holds dates" not in capsys.readouterr().out  # it has been read, and told, before
+
+
 def test_dates_without_a_zone_get_none(fitted, tmp_path):
     made = fitted.forecast(2, num_paths=50)
     assert made.to_frame()["ds"].dt.tz is None

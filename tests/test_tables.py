@@ -171,10 +171,16 @@ def test_dates_count_from_the_first_of_the_file_in_the_unit_asked_for(write):
     assert "t has a time zone in 3 row(s); the others are taken as UTC" in mixed.report.notes
 
 
-def test_other_date_formats_are_refused_until_they_are_named(write):
+def test_dates_that_can_be_read_in_two_ways_are_refused_until_one_is_named(write):
     file = write("t,x\n03/04/2024 10:00,1\n04/04/2024 10:00,2\n")
-    with pytest.raises(ValueError, match=r"'t' must hold times.* Got '03/04/2024 10:00' in line 2\..*date_format="):
+    with pytest.raises(ValueError, match=r"can be read in 2 ways, e.g. '03/04/2024 10:00' in line 2") as caught:
         read_table(file, time="t")
+    each = "`date_format='{}'` ('03/04/2024 10:00' is {}, one each {})"
+    assert each.format("%d/%m/%Y %H:%M", "2024-04-03 10:00", "day") in str(caught.value)
+    assert each.format("%m/%d/%Y %H:%M", "2024-03-04 10:00", "month") in str(caught.value)
+    with pytest.raises(ValueError, match=r"'t' must hold times.* Got 'soon' in line 2\..*date_format="):
+        read_table(write("t,x\nsoon,1\nlater,2\n"), time="t")
+    file = write("t,x\n03/04/2024 10:00,1\n04/04/2024 10:00,2\n")
     assert read_table(file, time="t", date_format="%d/%m/%Y %H:%M").data.times.tolist() == [0, 86400]
     compact = write("t,x\n20240229,1\n20240301,2\n")
     assert read_table(compact, time="t", date_format="%Y%m%d", time_unit="d").data.times.tolist() == [0, 1]
@@ -197,13 +203,88 @@ def test_numbers_are_dates_where_a_format_says_so(stamps, date_format, days, tmp
     assert table.data.times.tolist() == days and table.time.kind == "dates"
 
 
-def test_numbers_that_look_like_dates_are_pointed_out(write):
-    note = (
-        "t was read as numbers, but looks like dates, e.g. '20240229' in line 2: give `date_format=\"%Y%m%d\"` if it is"
-    )
-    assert note in read_table(write("t,x\n20240229,1\n20240301,2\n,3\n"), time="t").report.notes
-    for other in ("20240230", "20240229.5", "7"):  # no such day, a part of one, another number
-        assert "looks like" not in str(read_table(write(f"t,x\n{other},1\n20240301,2\n"), time="t").report)
+@pytest.mark.parametrize(
+    ("cells", "date_format", "first", "words"),
+    [
+        (["01.01.2023", "2.1.2023", "03.01.2023"], "%d.%m.%Y", "2023-01-01", "day"),
+        (["01.12.22 06:00", "01.12.22 07:00", "01.12.22 08:00"], "%d.%m.%y %H:%M", "2022-12-01 06:00", "hour"),
+        (["12/30/2017", "12/31/2017", "1/1/2018"], "%m/%d/%Y", "2017-12-30", "day"),
+        (["30/12/2017", "31/12/2017", "1/1/2018"], "%d/%m/%Y", "2017-12-30", "day"),
+        (
+            ["12/30/2017 11:00 PM", "12/31/2017 12:00 AM", "12/31/2017 1:00 AM"],
+            "%m/%d/%Y %I:%M %p",
+            "2017-12-30 23:00",
+            "hour",
+        ),
+        (["Jan 2018", "Feb 2018", "May 2018"], "%b %Y", "2018-01-01", ""),
+        (["Mar-18", "Apr-18", "May-18"], "%b-%y", "2018-03-01", "month"),
+        (["May 2018", "May 2019", "May 2020"], "%b %Y", "2018-05-01", "year"),
+        (["Jan 5, 2018", "Jan 6, 2018", "Jan 7, 2018"], "%b %d, %Y", "2018-01-05", "day"),
+        (["2005Q1", "2005Q2", "2005Q3"], "quarter", "2005-01-01", "quarter"),
+        (["Q4 2005", "Q1 2006", "Q2-2006"], "quarter", "2005-10-01", "quarter"),
+        (["2020-W52", "2020-W53", "2021-W01"], "week", "2020-12-21", "week"),
+        (["20180101", "20180102", "20180103"], "%Y%m%d", "2018-01-01", "day"),
+        (["201811", "201812", "201901"], "%Y%m", "2018-11-01", "month"),
+        (["01/2018", "02/2018", "03/2018"], "%m/%Y", "2018-01-01", "month"),
+    ],
+)
+def test_the_one_way_to_read_dates_is_found_and_told(cells, date_format, first, words, write):
+    text = "".join(f'"{cell}",{k}\n' for k, cell in enumerate(cells))
+    table = read_table(write("when,x\n" + text), time="when")
+    each = f", one each {words}" if words else ""
+    assert f"when was read as `date_format={date_format!r}` ({cells[0]!r} is {first}{each})" in table.report.notes
+    assert table.time.date(0.0) == first and table.layout.date_format == date_format
+    noted = read_table(write("when,x\n" + text), time="when", date_format=date_format)
+    assert noted.data.times.tolist() == table.data.times.tolist() and "was read as" not in str(noted.report)
+    said = str(read_table(write("when,x\n" + text)).report)  # not named: offered
+    assert "when holds dates" in said and "give `time='when'` to use it" in said
+
+
+def test_a_date_column_that_can_be_read_in_two_ways_is_offered_in_both(write):
+    said = str(read_table(write("when,x\n01/02/2024,1\n02/02/2024,2\n")).report)
+    both = "give `time='when', date_format='%d/%m/%Y'` or `time='when', date_format='%m/%d/%Y'` to use it"
+    assert both in said
+    said = str(read_table(write("year,x\n1990,1\n1991,2\n")).report)
+    assert "year holds dates or times, e.g. '1990': give `time='year'` to use it" in said
+    assert "holds dates" not in str(read_table(write("size,x\n1990,1\n1991,2\n")).report)
+
+
+def test_dates_in_several_ways_are_refused(write):
+    iso, other = [f"2024-01-{k:02d}" for k in range(10, 28)], [f"{k}/02/2024" for k in range(10, 28)]
+    for rows in ([*iso, *other[:7]], [*other, *iso[:7]]):
+        text = "".join(f"{cell},{k}\n" for k, cell in enumerate(rows))
+        with pytest.raises(
+            ValueError, match=r"are written in several ways: most are .*, but not '.*' in line \d+. Write them in one"
+        ):
+            read_table(write("t,x\n" + text), time="t")
+    with pytest.raises(
+        ValueError, match=r"several ways: most are `date_format='%d/%m/%Y'`, but not '2024-01-05' in line 21"
+    ):
+        read_table(write("t,x\n" + "".join(f"{k}/02/2024,1\n" for k in range(10, 29)) + "2024-01-05,1\n"), time="t")
+    total = read_table(write("t,x\n" + "".join(f"{k}.02.2024,1\n" for k in range(1, 29)) + "Total,28\n"), time="t")
+    assert reasons(total) == {"t is no time, e.g. 'Total' in line 30": 1}
+
+
+@pytest.mark.parametrize(
+    ("cells", "word", "first"),
+    [
+        ([43101, 43102, 43103.5], "excel", "2018-01-01 00:00"),
+        ([1514764800, 1514764860, 1514764920], "unix", "2018-01-01 00:00"),
+        ([1514764800000, 1514764860000, 1514764860500], "unix", "2018-01-01 00:00:00.000000"),
+    ],
+)
+def test_numbers_that_count_from_some_day_are_asked_about(cells, word, first, write):
+    file = write("t,x\n" + "".join(f"{cell},{k}\n" for k, cell in enumerate(cells)))
+    table = read_table(file, time="t")
+    assert table.time.kind == "numbers" and f"give `date_format={word!r}`" in str(table.report)
+    table = read_table(file, time="t", date_format=word)
+    assert table.time.dates(table.data.times.numpy())[0] == first
+
+
+def test_other_numbers_are_no_dates(write):
+    for other in ("20240230", "20240229.5", "7", "201713"):  # no such day, a part of one, other numbers
+        table = read_table(write(f"t,x\n{other},1\n20240301,2\n"), time="t")
+        assert table.time.kind == "numbers" and "was read as" not in str(table.report)
 
 
 # What is left out

@@ -32,7 +32,8 @@ class Columns:
     time_unit: Literal["us", "ms", "s", "min", "h", "d"] | None = None
     """Unit of dates and durations."""
     date_format: str | None = None
-    """Format of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M"."""
+    """Format of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M" (found if one fits all); or quarter (2005Q1),
+    week (2024-W05), excel (days) or unix (seconds)."""
     separator: str | None = None
     """Column separator of the CSV (detected if not given)."""
     decimal: Literal[".", ","] | None = None

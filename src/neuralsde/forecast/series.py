@@ -395,6 +395,8 @@ def fit_series(
     folder = None if output is None else Path(output)
     if not isinstance(table, Table):
         table = read_table(table, **reading)
+        if progress:
+            print(table.report)
     else:
         check(not reading, f"`table` has been read already. Leave out {', '.join(reading)}.")
     found = frequency_of(table, freq)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neuralsde.core.doors import door
 from neuralsde.core.records import from_dict
 from neuralsde.data.arrays import LARGEST
-from neuralsde.data.columns import KINDS, has_zone, in_paths, look_like_days, parse_stamps, unread
+from neuralsde.data.columns import KINDS, format_of_numbers, guess_numbers, has_zone, in_paths, parse_stamps, unread
+from neuralsde.data.dates import are_dates, find_formats
+from neuralsde.data.tables.calendars import find_frequency
 from neuralsde.data.tables.cells import (
     Cells,
     as_names,
@@ -28,15 +30,39 @@ from neuralsde.data.tables.cells import (
     show_cell,
 )
 from neuralsde.data.tables.time_axis import SECONDS, TimeAxis
-from neuralsde.data.tables.zones import offsets, zone_of
+from neuralsde.data.tables.zones import as_text, offsets, zone_of
 from neuralsde.data.trajectories import Trajectories
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CLOSE, ONE_TIME = 1e-6, 1e-9
 """Shares of the median gap: nearer times are refused, and still nearer ones are one time."""
 
 
+CLOCKS = {
+    "t",
+    "ds",
+    "date",
+    "day",
+    "week",
+    "month",
+    "year",
+    "time",
+    "datetime",
+    "timestamp",
+    "datum",
+    "fecha",
+    "jahr",
+    "tag",
+}
+"""Names of columns of times, in lower case."""
 SENTINELS = (-99.0, -999.0, -9999.0, -99999.0, 99999.0, 9999.0, 999.0)
 """Numbers that are written for missing ones."""
+LOOKED_AT, MIXED = (
+    1_000,
+    0.01,
+)  # cells that are no stamps, and share of all from which on they are another way to write dates
 EXACT = 2.0**53  # up to which whole numbers are exact
 FEW = 10  # other numbers from which on one is told to be such
 
@@ -193,7 +219,8 @@ def read_table(
         columns: the features; absent, all columns of numbers that have no other use.
         context: columns of exogenous numbers.
         time_unit: of dates and durations: us, ms, s, min, h or d. Numbers stay as they are.
-        date_format: of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M".
+        date_format: of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M"; or "quarter" (2005Q1), "week" (2024-W05),
+            "excel" (days) or "unix" (seconds). Absent, it is found if one fits all.
         separator: of a CSV, if it is not to be found out.
         decimal: sign in the numbers of a CSV, "." or ",", if it is not to be found out.
         na_values: cells that mean that there is no value, e.g. "-999".
@@ -214,6 +241,7 @@ def read_table(
     rows = _Rows(cells, layout.na_values)
     names = rows.names(id)
     stamps, axis = rows.stamps(time, time_unit, date_format)
+    layout = replace(layout, date_format=date_format or rows.date_format)
     chosen, unused = rows.choose(columns, [*roles, *context])
     states = np.stack([rows.numbers(name) for name in chosen], axis=1)
     conditions = np.stack([rows.covariate(name) for name in context], axis=1) if context else np.zeros((len(names), 0))
@@ -351,6 +379,8 @@ class _Rows:
         self.left = np.ones(len(cells.line), bool)
         self.dropped: dict[str, Dropped] = {}
         self.notes = [cells.layout] if cells.layout else []
+        self.date_format: str | None = None
+        """How dates are written, where this was found."""
         self._numbers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         if cells.broken:
             reason = "another number of fields than the header has"
@@ -392,41 +422,102 @@ class _Rows:
             return None, TimeAxis(None, "order")
         cells = self.cells.columns[column]
         missing = is_missing(cells)
-        stamps = parse_stamps(cells.where(~missing, None), date_format=date_format)
+        cells = cells.where(~missing, None)
+        stamps = parse_stamps(cells, date_format=date_format)
         wrong = unread(stamps) & ~missing
-        if wrong.sum() > 0.5 * (~missing).sum() or missing.all():
-            got = "nothing" if missing.all() else self.example(column, wrong)
+        if missing.all():
+            raise ValueError(f"The column {column!r} must hold times. Got nothing. Name another column.")
+        if date_format is None and (found := self._format(column, cells, stamps, wrong)):
+            date_format = self.date_format = found
+            stamps = parse_stamps(cells, date_format=date_format)
+            wrong = unread(stamps) & ~missing
+        if wrong.sum() > 0.5 * (~missing).sum():
             read_as = "ISO dates" if date_format is None else f"dates written as `date_format={date_format!r}`"
             raise ValueError(
-                f"The column {column!r} must hold times: numbers or {read_as}. Got {got}. Name another column, or say how its "
-                'dates are written, e.g. `date_format="%d/%m/%Y %H:%M"`.'
+                f"The column {column!r} must hold times: numbers or {read_as}. Got {self.example(column, wrong)}. Name another "
+                'column, or say how its dates are written, e.g. `date_format="%d/%m/%Y %H:%M"`.'
             )
         self.drop(missing, f"no {column}")
         if wrong.any():
+            self._refuse_mixed(column, wrong, int((~missing).sum()), date_format)
             self.drop(wrong, f"{column} is no time, e.g. {self.example(column, wrong)}")
         read = ~missing & ~wrong
         zone = self._zone(column, read, stamps[read])
         kind = KINDS[stamps.dtype.kind]
-        if kind == "numbers" and look_like_days(stamps[read]):
-            self.notes.append(
-                f"{column} was read as numbers, but looks like dates, e.g. {self.example(column, read)}: give "
-                '`date_format="%Y%m%d"` if it is'
-            )
+        if kind == "numbers" and (word := guess_numbers(stamps[read])):
+            said = {"excel": "days as Excel counts them", "unix": "seconds or milliseconds since 1970"}[word]
+            self.notes.append(f"{column} was read as numbers: if they are {said}, give `date_format={word!r}`")
         first = f"{np.nanmin(stamps.astype('datetime64[us]'))}Z".replace(".000000Z", "Z") if kind == "dates" else None
         axis = TimeAxis(column, kind, None if kind == "numbers" else unit, first, zone)
         return axis.count(stamps), axis
 
+    def _format(self, column: str, cells: pd.Series, stamps: np.ndarray, wrong: np.ndarray) -> str | None:
+        """How dates that are not ISO are written, if one way of reading is left."""
+        there = ~unread(stamps)
+        if KINDS[stamps.dtype.kind] == "numbers" and wrong.sum() <= 0.05 * len(stamps):
+            found = format_of_numbers(stamps[there])
+            formats = [found] if found else []
+        elif wrong.sum() > 0.5 * (wrong | there).sum():
+            formats = find_formats(cells[wrong | there])
+            if not formats and (mixed := find_formats(cells[wrong])):
+                self._refuse_mixed(column, there, int((wrong | there).sum()), mixed[0])
+        else:
+            return None
+        if len(formats) > 1:
+            each = [self._reading(cells, f) for f in formats]
+            raise ValueError(
+                f"The dates of {column!r} can be read in {len(formats)} ways, e.g. {self.example(column, wrong | there)}: "
+                f"{'; '.join(each)}. Say which."
+            )
+        if formats:
+            shown = self._reading(cells, formats[0])
+            self.notes.append(f"{column} was read as {shown}")
+        return formats[0] if formats else None
+
+    def _reading(self, cells: pd.Series, date_format: str) -> str:
+        """A format and what it makes of the first cell that tells it from others."""
+        stamps = parse_stamps(cells, date_format=date_format)
+        k = int(np.argmax(~unread(stamps)))
+        date = as_text(stamps[k : k + 1].astype("M8[us]"), None)[0]
+        made = find_frequency([np.unique(stamps[~unread(stamps)]).astype("M8[us]")])
+        each = "" if made is None else f", one each {made.words}"
+        return f"`date_format={date_format!r}` ({show_cell(cells.iloc[k])} is {date}{each})"
+
+    def _refuse_mixed(self, column: str, rows: np.ndarray, num: int, date_format: str | None) -> None:
+        """Dates that are written in another way than most are not dropped unseen."""
+        places = np.flatnonzero(rows)[:LOOKED_AT]
+        others = places[are_dates(self.cells.columns[column].iloc[places].map(str))]
+        if len(others) > MIXED * num:
+            usual = "ISO" if date_format is None else f"`date_format={date_format!r}`"
+            mask = np.zeros_like(rows)
+            mask[others] = True
+            raise ValueError(
+                f"The dates of {column!r} are written in several ways: most are {usual}, but not {self.example(column, mask)}. "
+                "Write them in one way."
+            )
+
     def _offer_dates(self) -> None:
         """Name a column that looks like dates."""
         for name, cells in self.cells.columns.items():
-            few = cells[~is_missing(cells)].iloc[:100]
-            if len(few) and few.dtype.kind not in "fiub":
-                stamps = parse_stamps(few)
-                if stamps.dtype.kind == "M" and unread(stamps).mean() < 0.1:
-                    self.notes.append(
-                        f"{name} holds dates, e.g. {show_cell(few.iloc[0])}: give `time={name!r}` to use it"
-                    )
-                    return
+            few = cells[~is_missing(cells)].iloc[:LOOKED_AT]
+            if not len(few):
+                continue
+            stamps, told = parse_stamps(few), ""
+            if stamps.dtype.kind == "M":
+                forms = find_formats(few) if unread(stamps).mean() > 0.5 else []
+                dates = bool(forms) or unread(stamps).mean() < 0.1
+                told = f", date_format={forms[0]!r}" if len(forms) > 1 else ""
+                told += f"` or `time={name!r}, date_format={forms[1]!r}" if len(forms) > 1 else ""
+            else:
+                numbers = stamps[~unread(stamps)]
+                counted = name.lower() in CLOCKS and len(numbers) > 1 and bool((np.diff(numbers) >= 0).all())
+                dates = stamps.dtype.kind == "f" and (format_of_numbers(numbers) is not None or counted)
+            if dates:
+                kind = "dates" if not told and stamps.dtype.kind == "M" else "dates or times"
+                self.notes.append(
+                    f"{name} holds {kind}, e.g. {show_cell(few.iloc[0])}: give `time={name!r}{told}` to use it"
+                )
+                return
 
     def _zone(self, column: str, rows: np.ndarray, stamps: np.ndarray) -> str | None:
         """The time zone of the stamps, which are in UTC."""
@@ -462,6 +553,8 @@ class _Rows:
             numbers = int(np.isfinite(values).sum())
             if name in self.cells.unnamed:
                 unused[name] = "it has no name"
+            elif numbers > 1 and format_of_numbers(values[np.isfinite(values)]) == "%Y%m%d":
+                unused[name] = "days as numbers"
             elif numbers and numbers >= text.sum():
                 chosen.append(name)
             else:
