@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neuralsde.data.tables.cells import read_cells
 from neuralsde.data.tables.read import read_table
 from neuralsde.data.tables.time_axis import TimeAxis
 
@@ -263,6 +264,84 @@ def test_dates_in_several_ways_are_refused(write):
         read_table(write("t,x\n" + "".join(f"{k}/02/2024,1\n" for k in range(10, 29)) + "2024-01-05,1\n"), time="t")
     total = read_table(write("t,x\n" + "".join(f"{k}.02.2024,1\n" for k in range(1, 29)) + "Total,28\n"), time="t")
     assert reasons(total) == {"t is no time, e.g. 'Total' in line 30": 1}
+
+
+def test_months_in_another_language_are_refused_with_the_first_of_them(write):
+    names = ["Jan", "Feb", "Mär", "Apr", "Mai", "Jun", "Jul", "Aug", "Sep", "Okt", "Nov", "Dez"]
+    file = write("Monat,x\n" + "".join(f"{name} 2020,{k}\n" for k, name in enumerate(names)))
+    with pytest.raises(ValueError, match=r"Most can be read as `date_format='%b %Y'`, but not 'Mär 2020' in line 4"):
+        read_table(file, time="Monat")
+    note = "Monat may hold times, but 'Mär 2020' is not one that can be read: write dates as 2024-05-31"
+    assert note in read_table(file).report.notes
+
+
+def test_a_time_without_the_id_of_its_series_throws_nothing_away(write):
+    rows = [f"2024-01-{k:02d},{k:02d}:00,p{i},{10 * i + k}\n" for i in range(3) for k in range(1, 21)]
+    file = write("day,clock,product,qty\n" + "".join(rows))
+    with pytest.raises(
+        ValueError, match=r"40 of 60 rows have the time of an earlier row.* day and clock hold dates and times of"
+    ):
+        read_table(file, time="day")
+    assert "day and clock hold dates and times of the day: write them in one column" in str(read_table(file).report)
+    file = write("day,product,qty\n" + "".join(row.replace(row[10:16], "") for row in rows))
+    with pytest.raises(
+        ValueError, match=r"40 of 60 rows have the time of an earlier row, and other values. .* `id='product'`\."
+    ):
+        read_table(file, time="day")
+    assert "give `time='day', id='product'` to use it" in str(read_table(file).report)
+    assert len(read_table(file, time="day", id="product").ids) == 3
+    file = write("year,month,x\n" + "".join(f"{2000 + k // 12},{k % 12 + 1},{k}\n" for k in range(36)))
+    table = read_table(file)
+    assert table.columns == ("x",) and "year, month hold parts of dates" in str(table.report)
+
+
+def test_columns_that_are_named_by_dates_are_refused_with_the_line_that_turns_them(write):
+    months = [f"2020-{k:02d}" for k in range(1, 13)]
+    with pytest.raises(ValueError, match=r"named by dates, e.g. '2020-01'.*melt\(id_vars=\['store'\], var_name='ds'"):
+        read_table(write(f"store,{','.join(months)}\na,{','.join('123456789012')}\n"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted", "note"),
+    [
+        (["12.5%", "-3 %", "", "0%"], [12.5, -3, 0], "% was taken off in x"),
+        (["$1,234.50", "$-3.00", "-$4.25"], [1234.5, -3, -4.25], "$ was taken off in x"),
+        (["1.234,50 €", "3,00 €", "-4,25 €"], [1234.5, 3, -4.25], "€ was taken off in x"),
+        (["12\u202f345,5", "1 234,0", "7,5"], [12345.5, 1234, 7.5], "numbers have decimal commas"),
+        (["1'234.5", "12'345'678", "7"], [1234.5, 12345678, 7], ""),
+        (["(12.5)", "3.0", "(4)"], [-12.5, 3, -4], ""),
+        (["CHF 12.50", "CHF 1'000.00"], [12.5, 1000], "CHF was taken off in x"),
+    ],
+)
+def test_numbers_with_signs_are_numbers(cells, wanted, note, write):
+    text = "t;x\n" + "".join(f"{k};{cell}\n" for k, cell in enumerate(cells))
+    table = read_table(write(text), time="t")
+    np.testing.assert_allclose(table.data.states[:, 0], wanted)
+    assert note in str(table.report)
+
+
+def test_other_text_is_left_as_it_is(write):
+    text = "t,who,share,money,day\n" + "".join(
+        f'{k},"{who}",{share},{money},{day}\n'
+        for k, (who, share, money, day) in enumerate(
+            [("12 b", "50%", "$5", "01 02 2024"), ("(7)x", "0.5", "€5", "02 02 2024"), ("3", "7", "$7", "03 02 2024")]
+            * 4
+        )
+    )
+    cells = read_cells(write(text)).columns
+    assert [list(cells[name][:2]) for name in ("who", "share", "money", "day")] == [
+        ["12 b", "(7)x"],
+        ["50%", "0.5"],
+        ["$5", "€5"],
+        ["01 02 2024", "02 02 2024"],
+    ]
+
+
+def test_lines_above_the_header_are_passed_over(write):
+    text = "Sales report 2023;;\nCreated 2024-01-01\n\nt;x;y\n0;1;2\n1;2;3\n"
+    table = read_table(write(text), time="t")
+    assert table.columns == ("x", "y") and "2 line(s) above the header were passed over" in str(table.report)
+    assert read_table(write("x\n1\n2\n")).columns == ("x",)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,7 @@ class Fit:
 
     def _is_even(self, table: Table) -> bool:
         """Whether the table is taken for series at even times: asked for, or dates with a frequency and nothing against it."""
+        from neuralsde.data.tables.calendars import why_uneven
         from neuralsde.forecast.series import SHORTEST, frequency_of
 
         train = {"train"} if self.train != TrainConfig(seed=self.train.seed) else set()
@@ -137,7 +138,13 @@ class Fit:
             refuse(chosen, "series at even times are forecast by a model that is chosen for them.")
             return True
         long = int(table.data.lengths.max()) >= 2 * SHORTEST
-        return not against and long and table.time.kind == "dates" and frequency_of(table) is not None
+        if against or not long or table.time.kind != "dates":
+            return False
+        even = frequency_of(table) is not None
+        if not even:
+            why = in_flags(why_uneven(table.every_stamp()), Fit)
+            print(f"! The stamps are not evenly spaced: series are fitted as paths. {why}\n")
+        return even
 
     def _fit_series(self, table: Table, folder: Path) -> None:
         from neuralsde.forecast.series import command_ahead, fit_series

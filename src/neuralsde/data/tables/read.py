@@ -17,7 +17,7 @@ from neuralsde.core.doors import door
 from neuralsde.core.records import from_dict
 from neuralsde.data.arrays import LARGEST
 from neuralsde.data.columns import KINDS, format_of_numbers, guess_numbers, has_zone, in_paths, parse_stamps, unread
-from neuralsde.data.dates import are_dates, find_formats
+from neuralsde.data.dates import are_dates, find_formats, nearest_format
 from neuralsde.data.tables.calendars import find_frequency
 from neuralsde.data.tables.cells import (
     Cells,
@@ -41,22 +41,12 @@ CLOSE, ONE_TIME = 1e-6, 1e-9
 
 
 CLOCKS = {
-    "t",
-    "ds",
-    "date",
-    "day",
-    "week",
-    "month",
-    "year",
-    "time",
-    "datetime",
-    "timestamp",
-    "datum",
-    "fecha",
-    "jahr",
-    "tag",
+    *("t", "ds", "date", "day", "week", "month", "quarter", "year", "time", "datetime", "timestamp", "period"),
+    *("datum", "tag", "woche", "monat", "jahr", "zeit", "fecha", "mes", "mois", "data"),
 }
 """Names of columns of times, in lower case."""
+CLOCK_TIME = r"\d{1,2}:\d\d(?::\d\d)?(?: ?[AaPp][Mm])?"
+LOST = 0.25  # share of the rows from which on an id is missed
 SENTINELS = (-99.0, -999.0, -9999.0, -99999.0, 99999.0, 9999.0, 999.0)
 """Numbers that are written for missing ones."""
 LOOKED_AT, MIXED = (
@@ -238,6 +228,7 @@ def read_table(
     id, time, columns = _conventional(cells, id, time, columns, context)
     roles = [name for name in (id, time) if name is not None]
     check_names(cells, [*roles, *(columns or ()), *context])
+    _refuse_wide(cells)
     rows = _Rows(cells, layout.na_values)
     names = rows.names(id)
     stamps, axis = rows.stamps(time, time_unit, date_format)
@@ -266,7 +257,7 @@ def read_table(
     left = ~empty & ~never
     kept, codes, times, states, held = kept[left], codes[left], times[left], states[left], held[left]
     if stamps is not None:
-        first, states = rows.join(kept, codes, times, states, held)
+        first, states = rows.join(kept, codes, times, states, held, None if id is not None else time)
         kept, codes, times, held = kept[first], codes[first], times[first], held[first]
     lengths = np.bincount(codes, minlength=len(ids))
     short = lengths < 2
@@ -327,6 +318,21 @@ def _blank(
     return Blank(path, times, np.where(later[:, None], raw[here], held[here]))
 
 
+def _refuse_wide(cells: Cells) -> None:
+    """Refuse columns that are named by dates: one row per series."""
+    import pandas as pd
+
+    names = pd.Series(list(cells.columns), dtype=object).map(str)
+    dates = are_dates(names)
+    if dates.sum() > max(3, 0.5 * len(names)):
+        others = names[~dates].tolist()
+        melted = f"frame.melt(id_vars={others}, var_name='ds', value_name='y')"
+        raise ValueError(
+            f"The columns of {cells.file} are named by dates, e.g. {names[dates].iloc[0]!r}: one row per observation is read, not "
+            f"one per series. Turn it with pandas: {melted}."
+        )
+
+
 def _conventional(
     cells: Cells, id: str | None, time: str | None, columns: Sequence[str] | None, context: Sequence[str]
 ) -> tuple[str | None, str | None, Sequence[str] | None]:
@@ -381,6 +387,8 @@ class _Rows:
         self.notes = [cells.layout] if cells.layout else []
         self.date_format: str | None = None
         """How dates are written, where this was found."""
+        self.times: list[str] = []
+        """Columns of numbers that are taken for times."""
         self._numbers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         if cells.broken:
             reason = "another number of fields than the header has"
@@ -432,6 +440,14 @@ class _Rows:
             stamps = parse_stamps(cells, date_format=date_format)
             wrong = unread(stamps) & ~missing
         if wrong.sum() > 0.5 * (~missing).sum():
+            near = None if date_format is not None else nearest_format(cells[wrong])
+            if near is not None:
+                mask = np.zeros_like(wrong)
+                mask[np.flatnonzero(wrong)[near[1]]] = True
+                raise ValueError(
+                    f"The column {column!r} must hold times. Most can be read as `date_format={near[0]!r}`, but not "
+                    f"{self.example(column, mask)}. Write all in one way."
+                )
             read_as = "ISO dates" if date_format is None else f"dates written as `date_format={date_format!r}`"
             raise ValueError(
                 f"The column {column!r} must hold times: numbers or {read_as}. Got {self.example(column, wrong)}. Name another "
@@ -499,25 +515,63 @@ class _Rows:
     def _offer_dates(self) -> None:
         """Name a column that looks like dates."""
         for name, cells in self.cells.columns.items():
-            few = cells[~is_missing(cells)].iloc[:LOOKED_AT]
-            if not len(few):
-                continue
-            stamps, told = parse_stamps(few), ""
-            if stamps.dtype.kind == "M":
-                forms = find_formats(few) if unread(stamps).mean() > 0.5 else []
-                dates = bool(forms) or unread(stamps).mean() < 0.1
-                told = f", date_format={forms[0]!r}" if len(forms) > 1 else ""
-                told += f"` or `time={name!r}, date_format={forms[1]!r}" if len(forms) > 1 else ""
-            else:
-                numbers = stamps[~unread(stamps)]
-                counted = name.lower() in CLOCKS and len(numbers) > 1 and bool((np.diff(numbers) >= 0).all())
-                dates = stamps.dtype.kind == "f" and (format_of_numbers(numbers) is not None or counted)
-            if dates:
-                kind = "dates" if not told and stamps.dtype.kind == "M" else "dates or times"
-                self.notes.append(
-                    f"{name} holds {kind}, e.g. {show_cell(few.iloc[0])}: give `time={name!r}{told}` to use it"
-                )
+            told = self._offer(name, cells[~is_missing(cells)])
+            if told:
+                self.notes.append(told)
                 return
+
+    def _offer(self, name: str, cells: pd.Series) -> str:
+        """What to type for a column that looks like dates; empty where it does not."""
+        few = cells.iloc[:LOOKED_AT]
+        if not len(few):
+            return ""
+        stamps, called = parse_stamps(few), name.lower() in CLOCKS
+        if stamps.dtype.kind == "f":
+            numbers = stamps[~unread(stamps)]
+            counted = called and len(numbers) > 1 and bool((np.diff(numbers) >= 0).all())
+            if format_of_numbers(numbers) is None and not counted:
+                return ""
+            self.times.append(name)
+            parts = [n for n in self.cells.columns if n.lower() in ("year", "month", "day")]
+            if name.lower() == "year" and len(parts) > 1:
+                self.times += parts
+                return f"{', '.join(parts)} hold parts of dates: write them as one column, e.g. 2024-05-31, to use it as the time"
+            return f"{name} holds dates or times, e.g. {show_cell(few.iloc[0])}: give `time={name!r}` to use it"
+        read = ~unread(stamps)
+        forms = find_formats(few) if read.mean() <= 0.5 else []
+        if not forms and read.mean() < 0.9:
+            if not called:
+                return ""
+            near = nearest_format(few)
+            cell = show_cell(few.iloc[int(np.argmin(read)) if near is None else near[1]])
+            return f"{name} may hold times, but {cell} is not one that can be read: write dates as 2024-05-31"
+        clock = next((n for n in self.cells.columns if n != name and self._is_clock(n)), None)
+        if clock is not None:
+            return f"{name} and {clock} hold dates and times of the day: write them in one column to use it as the time"
+        whole = parse_stamps(cells, date_format=next(iter(forms), None))
+        options = [f"time={name!r}" + (f", date_format={f!r}" if len(forms) > 1 else "") for f in forms or [""]]
+        who = self._id_of(name, whole[~unread(whole)], cells.index[~unread(whole)])
+        options = [f"`{option}{who and f', id={who!r}'}`" for option in options]
+        example = few.iloc[int(np.argmax(read if not forms else ~unread(parse_stamps(few, date_format=forms[0]))))]
+        return f"{name} holds dates, e.g. {show_cell(example)}: give {' or '.join(options)} to use it"
+
+    def _is_clock(self, name: str) -> bool:
+        few = self.cells.columns[name].iloc[:LOOKED_AT].map(str)
+        return len(few) > 0 and bool(few.str.fullmatch(CLOCK_TIME).mean() > 0.9)
+
+    def _id_of(self, time: str, stamps: np.ndarray, rows: Any) -> str:
+        """The column that could name the series of rows whose times come again; empty where there is none."""
+        import pandas as pd
+
+        if not pd.Series(stamps).duplicated().any():
+            return ""
+        for name, column in self.cells.columns.items():
+            own = column.loc[rows]
+            if name == time or own.isna().any() or self._is_clock(name) or not 1 < own.nunique() <= len(own) // 2:
+                continue
+            if not pd.DataFrame({"id": own.map(str).to_numpy(), "time": stamps}).duplicated().mean() > 0.05:
+                return name
+        return ""
 
     def _zone(self, column: str, rows: np.ndarray, stamps: np.ndarray) -> str | None:
         """The time zone of the stamps, which are in UTC."""
@@ -553,8 +607,8 @@ class _Rows:
             numbers = int(np.isfinite(values).sum())
             if name in self.cells.unnamed:
                 unused[name] = "it has no name"
-            elif numbers > 1 and format_of_numbers(values[np.isfinite(values)]) == "%Y%m%d":
-                unused[name] = "days as numbers"
+            elif name in self.times:
+                unused[name] = "it is taken for a time"
             elif numbers and numbers >= text.sum():
                 chosen.append(name)
             else:
@@ -638,7 +692,13 @@ class _Rows:
             self.notes.append(f"{back.sum()} row(s) earlier than the row before in their path: sorted by time")
 
     def join(
-        self, places: np.ndarray, path: np.ndarray, stamps: np.ndarray, states: np.ndarray, context: np.ndarray
+        self,
+        places: np.ndarray,
+        path: np.ndarray,
+        stamps: np.ndarray,
+        states: np.ndarray,
+        context: np.ndarray,
+        time: str | None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Of sorted rows: the first of each path and time (a mask), and their states with the first value of each column."""
         index = np.arange(len(path))
@@ -658,9 +718,23 @@ class _Rows:
         self.drop_places(places[~first & same], "repeats an earlier row")
         self.drop_places(places[~first & ~same], "same path and time as an earlier row, joined into it")
         lost = ~first & (~np.isnan(states) & (states != joined[group])).any(1)
+        if time is not None and lost.sum() > max(FEW, LOST * len(path)):
+            self._miss_id(time, places, stamps, int(lost.sum()))
         if lost.any():
             self.notes.append(f"{lost.sum()} row(s) differ from an earlier one of their path and time, which is kept")
         return first, joined
+
+    def _miss_id(self, time: str, places: np.ndarray, stamps: np.ndarray, lost: int) -> None:
+        """Refuse to throw away rows of many series as if they were one."""
+        said = f"{lost} of {len(places)} rows have the time of an earlier row, and other values"
+        clock = next((n for n in self.cells.columns if n != time and self._is_clock(n)), None)
+        if clock is not None:
+            raise ValueError(f"{said}. {time} and {clock} hold dates and times of the day: write them in one column.")
+        who = self._id_of(time, stamps, self.cells.columns[time].index[places])
+        raise ValueError(
+            f"{said}. Name the column of the series"
+            + (f": `id={who!r}`." if who else " with `id`, or drop these rows.")
+        )
 
     def _one_time(self, places: np.ndarray, path: np.ndarray, stamps: np.ndarray) -> np.ndarray:
         """Which sorted rows, from the second on, have the time of the row before, up to rounding; close ones are refused."""
