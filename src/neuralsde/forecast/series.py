@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time as clock
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,8 +28,8 @@ from neuralsde.data.tables.read import Table, read_table
 from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
 from neuralsde.forecast.decomposition import OFTEN
 from neuralsde.forecast.futures import Forecasts
-from neuralsde.forecast.own import filled
-from neuralsde.forecast.panel import Kind, Learned, Panel, draw, learn, with_noise
+from neuralsde.forecast.panel import ENDS, Kind, Learned, Panel, draw, learn, with_noise
+from neuralsde.forecast.past import changes, filled
 from neuralsde.forecast.record import RECORD, SeriesRecord
 from neuralsde.forecast.seasonal import Standing, standings
 from neuralsde.forecast.tables import TableForecast, TableModel, series_record
@@ -119,7 +120,12 @@ class SeriesModel(TableModel):
         record, panel = self.record, self.panel(table)
         steps = record.horizon if horizon is None else math.ceil(horizon)
         ahead = self.planned(table, panel, steps, future)
-        drawn = draw(self._learned, panel, steps, ahead_context=ahead, num_paths=num_paths, sampler=sampler, seed=seed)
+        known = self._learned.past(panel)
+        odd = [found for found in known.findings(table.ids) if found.startswith(ENDS)]
+        if odd:
+            warnings.warn(odd[0], stacklevel=2)
+        options: dict[str, Any] = {"num_paths": num_paths, "sampler": sampler, "seed": seed}
+        drawn = draw(self._learned, panel, steps, known=known, ahead_context=ahead, **options)
         made = self._forecasts(table, panel, drawn, np.full((len(panel), steps, panel.size), np.nan))
         return replace(made, origin=table.data.ends.to(made.times))
 
@@ -244,6 +250,8 @@ class SeriesReport:
     standings: tuple[Standing, ...]
     num_judged: int
     steps: int
+    notes: tuple[str, ...] = ()
+    """What was found in the series."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -252,6 +260,7 @@ class SeriesReport:
         lines = [f"{self.num_series} series, one observation each {self.frequency}; forecasts of {self.horizon} steps."]
         lines += [
             f"Season: {', '.join(self.seasons) or 'none was found'}.",
+            *self.notes,
             "",
             "Tried, CRPS in mean steps of a series:",
             "",
@@ -335,10 +344,10 @@ def fit_series(
     panel = Panel.of(table, found, _places(table, known_ahead))
     longest = max(len(s) for s in panel.steps)
     check(longest >= SHORTEST, f"The longest series must have {SHORTEST} steps to be forecast. Got {longest}.")
-    moves_at_all = any(
-        bool((np.nanmax(v, axis=0) > np.nanmin(v, axis=0)).any()) for v in panel.values if np.isfinite(v).any()
+    check(
+        any(changes(v) for v in panel.values),
+        f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.",
     )
-    check(moves_at_all, f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.")
     most = max(1, longest // MOST_SEEN)
     if horizon is not None and horizon > longest // 2:
         raise ValueError(f"`horizon` must be at most half of the longest series, {longest // 2} steps. Got {horizon}.")
@@ -380,6 +389,7 @@ def fit_series(
             standings=tuple(judged),
             num_judged=int(test.origins.judge.sum()),
             steps=last.steps,
+            notes=tuple(learned.past(panel).findings(table.ids)),
         )
         series = series_record(table, None)
         tested = (test, best) if judged else None
