@@ -162,7 +162,7 @@ def test_of_many_rows_some_are_learned_from():
 
 
 def test_many_series_are_tried_at_their_very_end_and_few_over_their_last_third():
-    many, few = (Panel([np.arange(1_000)] * num, [np.ones((1_000, 1))] * num) for num in (60, 3))
+    many, few = (Panel([np.arange(1_000)] * num, [np.arange(1_000.0)[:, None]] * num) for num in (60, 3))
     origins = Origins.of(many, 13)
     assert set(origins.cut) == {1_000 - 3 * 13}
     assert len(set(origins.turn[~origins.judge])) == 2 and len(origins.series) == 120
@@ -318,7 +318,7 @@ def test_a_model_sees_nothing_of_the_future(np_rng):
 
 
 def test_origins_leave_the_last_ones_out_of_the_choice():
-    panel = Panel([np.arange(n) for n in (100, 60, 5)], [np.zeros((n, 1)) for n in (100, 60, 5)])
+    panel = Panel([np.arange(n) for n in (100, 60, 5)], [np.arange(n * 1.0)[:, None] for n in (100, 60, 5)])
     origins = Origins.of(panel, 6)
     assert set(origins.series) == {0, 1} and origins.judge.any() and not origins.judge.all()
     for own, row in zip(origins.series, origins.rows):

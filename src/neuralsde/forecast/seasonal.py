@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from neuralsde.forecast.backtest import Backtest, Trial
-from neuralsde.forecast.own import filled
+from neuralsde.forecast.past import filled
 from neuralsde.metrics.forecast import interval_coverage
 
 NUM_PATHS = 200

@@ -10,6 +10,7 @@ import math
 import os
 import shlex
 import time as clock
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -31,8 +32,8 @@ from neuralsde.data.tables.read import Table, read_table
 from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
 from neuralsde.forecast.decomposition import OFTEN
 from neuralsde.forecast.futures import Forecasts
-from neuralsde.forecast.own import filled
-from neuralsde.forecast.panel import Kind, Learned, Panel, draw, learn, with_noise
+from neuralsde.forecast.panel import ENDS, Kind, Learned, Panel, draw, learn, with_noise
+from neuralsde.forecast.past import changes, filled
 from neuralsde.forecast.record import RECORD, SeriesRecord
 from neuralsde.forecast.seasonal import Standing, standings
 from neuralsde.forecast.tables import TableForecast, TableModel, series_record, write_forecasts
@@ -163,6 +164,11 @@ class SeriesModel(TableModel):
         panel = self.panel(table)
         steps = self.record.horizon if horizon is None else math.ceil(horizon)
         ahead = self.planned(table, panel, steps, future)
+        known = self._learned.past(panel)
+        odd = [found for found in known.findings(table.ids) if found.startswith(ENDS)]
+        if odd:
+            warnings.warn(odd[0], stacklevel=3)
+        each = len(known.panel) // len(panel)  # columns apart
         most = max(1, MOST_AT_ONCE // (num_paths * steps * panel.size))
         for begin in range(0, len(panel), most):
             rows = range(begin, min(begin + most, len(panel)))
@@ -170,6 +176,7 @@ class SeriesModel(TableModel):
             later = None if ahead is None else ahead[begin : rows.stop]
             noise = (seed + PRIME * begin) % 2**63
             how: dict[str, Any] = {"num_paths": num_paths, "sampler": sampler, "seed": noise}
+            how["known"] = known.cut(range(each * begin, each * rows.stop))
             drawn = draw(self._learned, past, steps, ahead_context=later, **how)
             made = self._forecasts(table, past, drawn, np.full((len(past), steps, panel.size), np.nan))
             origin = table.data.ends[begin : rows.stop].to(made.times)
@@ -311,7 +318,7 @@ class SeriesReport:
     num_judged: int
     steps: int
     notes: tuple[str, ...] = ()
-    """What else is to be known of the stamps and the covariates."""
+    """What was found in the series, and what is to be known of the stamps and the covariates."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -410,10 +417,10 @@ def fit_series(
     panel = Panel.of(table, found, _places(table, known_ahead))
     longest = max(len(s) for s in panel.steps)
     check(longest >= SHORTEST, f"The longest series must have {SHORTEST} steps to be forecast. Got {longest}.")
-    moves_at_all = any(
-        bool((np.nanmax(v, axis=0) > np.nanmin(v, axis=0)).any()) for v in panel.values if np.isfinite(v).any()
+    check(
+        any(changes(v) for v in panel.values),
+        f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.",
     )
-    check(moves_at_all, f"No column changes: there is nothing to learn. Got {', '.join(table.columns)}.")
     most = max(1, longest // MOST_SEEN)
     if horizon is not None and horizon > longest // 2:
         raise ValueError(f"`horizon` must be at most half of the longest series, {longest // 2} steps. Got {horizon}.")
@@ -466,7 +473,7 @@ def fit_series(
             standings=tuple(judged),
             num_judged=int(test.origins.judge.sum()),
             steps=last.steps,
-            notes=tuple([*_notes(table, found), *_held(table, known_ahead)]),
+            notes=(*_notes(table, found), *_held(table, known_ahead), *learned.past(panel).findings(table.ids)),
         )
         series = series_record(table, None)
         tested = (test, best) if judged else None
