@@ -263,6 +263,7 @@ def test_evaluate_writes_scores_and_figures(folder, tmp_path, capsys):
 
     data = read_table(folder / "walks.csv", id="who", time="when", columns=["a", "b"]).data
     same = evaluate_forecasts(load(folder / "model"), data, horizon=2.0, num_times=5, num_paths=40, origins_per_path=2)
+    assert scores.pop("leads")["span"] == f"{same['horizon']:.4g}"
     assert scores == json.loads(json.dumps(same))
 
 

@@ -12,11 +12,12 @@ import torch
 from commands import call
 
 import neuralsde as nsde
+from neuralsde.data.tables.frequency import ahead_words
 from neuralsde.forecast import series
 from neuralsde.forecast.backtest import Backtest, Origins, usual_moves
 from neuralsde.forecast.decomposition import Decomposition
 from neuralsde.forecast.panel import Kind, Panel, draw, learn
-from neuralsde.metrics.forecast import interval_coverage
+from neuralsde.metrics.forecast import crps, interval_coverage
 from neuralsde.training.config import TrainConfig
 
 QUICK = {"budget": 1, "progress": False}
@@ -82,7 +83,15 @@ def test_what_was_found_is_said(fitted):
     assert report.frequency == "month" and report.seasons == ("year",) and report.horizon == 6
     assert [s.name for s in report.standings[:4]] == ["model", "naive", "seasonal naive", "climatology"]
     assert report.standings[0].crps < report.standings[1].crps
-    assert "which took no part in the choice" in str(report)
+    text = str(report)
+    assert "which took no part in the choice" in text and "forecasts of 6 months." in text
+    own, other = report.standings[:2]
+    assert len(own.by_lead) == 6 and np.mean(own.by_lead) == pytest.approx(own.crps, rel=1e-6)
+    row = next(line for line in text.splitlines() if line.startswith("naive")).split()
+    assert row[1:3] == [f"{other.crps:.3f}", f"{100 * (1 - own.crps / other.crps):+.0f}"]
+    head = next(k for k, line in enumerate(text.splitlines()) if "CRPS by step" in line)
+    assert text.splitlines()[head + 1].split() == ["1", "2-3", "4", "5-6"]
+    assert float(row[-1]) == pytest.approx(np.mean(other.by_lead[4:]), abs=1e-3)
 
 
 def test_the_folder_holds_it_all_and_forecasts_the_same(fitted, frame):
@@ -202,7 +211,39 @@ def test_a_longer_table_is_forecast_from_its_own_end(fitted, frame):
 def test_scores_of_a_table_come_from_its_end(fitted, frame):
     scores = nsde.evaluate_table(fitted, frame, num_paths=50)
     assert scores.values["num_series"] == 2 and 0.5 < scores.values["coverage"]["0.8"]["mean"] <= 1
-    assert scores.values["references"]["random_walk"]["skill"]["mean"] > 0
+    found = scores.values["references"]
+    assert list(found) == ["naive", "seasonal naive", "climatology", "ETS"]  # those of the report of the fit
+    assert [s.name for s in fitted.report.standings[1:]] == list(found)
+    assert found["naive"]["skill"]["mean"] > 0
+    text = str(scores)
+    assert "up to 6 months ahead" in text and "CRPS, step 1 " in text and "CRPS, step 6 " in text
+    assert "CRPS against the seasonal naive: " in text and "NLL" not in text
+    again = nsde.evaluate_table(nsde.TableModel.load(fitted.folder), frame, num_paths=50)
+    assert str(again).split("!")[-1].splitlines()[2:] == text.split("!")[-1].splitlines()[2:]
+
+
+def test_references_of_many_forecasts_are_those_of_some(fitted, frame, monkeypatch):
+    monkeypatch.setattr(series, "MOST_REFERENCED", 3)
+    scores = nsde.evaluate_table(fitted, frame, num_paths=50).values
+    assert scores["crps"]["n"] > 2 * scores["references"]["ETS"]["crps"]["n"] > 0
+    laws = fitted.laws(fitted.table, horizon=None, origins_per_path=None)
+    assert len(laws.rows) == 3 and laws.samples["naive"].shape[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "num", "said"),
+    [
+        ("month", 18, "18 months"),
+        ("month", 1, "1 month"),
+        ("business day", 5, "5 business days"),
+        ("15 minutes", 96, "96 steps of 15 minutes"),
+        ("hour, Monday to Friday, 09:00 to 16:00", 8, "8 steps, each hour, Monday to Friday, 09:00 to 16:00"),
+        ("step of 1", 7, "7 steps"),
+        ("step of 0.5", 7, "7 steps of 0.5"),
+    ],
+)
+def test_horizons_have_units(words, num, said):
+    assert ahead_words(words, num) == said
 
 
 def test_the_command_line_does_the_same(frame, tmp_path, capsys, short_search):
@@ -222,14 +263,14 @@ def test_the_command_line_does_the_same(frame, tmp_path, capsys, short_search):
         "--no-progress",
     )
     text = (tmp_path / "run" / "report.md").read_text()
-    assert "one observation each month; forecasts of 4 steps" in text and "![forecast](forecast.png)" in text
+    assert "one observation each month; forecasts of 4 months" in text and "![forecast](forecast.png)" in text
     call("forecast", tmp_path / "run", "--data", file, "--horizon", "3", "--output", tmp_path / "f.csv")
     rows = pd.read_csv(tmp_path / "f.csv")
     assert len(rows) == 6 and list(rows) == list(
         nsde.TableModel.load(tmp_path / "run").forecast(3, table=file).to_frame()
     )
     assert rows["ds"][0] == "2018-01-31"
-    assert "Wrote forecasts of 2 series, 3 steps of a month ahead (to 2018-03-31), to" in capsys.readouterr().out
+    assert "Wrote forecasts of 2 series, 3 months ahead (to 2018-03-31), to" in capsys.readouterr().out
 
 
 def test_series_and_arrays_are_tables(np_rng, short_search):
@@ -580,6 +621,26 @@ def test_dates_without_a_zone_get_none(fitted, tmp_path):
     assert made.to_frame()["ds"].dt.tz is None
     made.write(tmp_path / "f.csv")
     assert pd.read_csv(tmp_path / "f.csv").iloc[:2, 1].tolist() == ["2018-01-31", "2018-02-28"]
+
+
+@pytest.mark.parametrize("num", [20, 51])
+def test_the_crps_is_that_of_utilsforecast_on_the_same_samples(num, np_rng):
+    """Twice the mean quantile loss at (i - 1/2) / N is the CRPS of N samples; without pairs of a sample and itself it is ours."""
+    losses = pytest.importorskip("utilsforecast.losses")
+    samples = 100 + np_rng.standard_normal((num, 3, 8)).cumsum(2)
+    truth = 100 + np_rng.standard_normal((3, 8)).cumsum(1)
+    levels = (np.arange(num) + 0.5) / num
+    names = [f"q{k}" for k in range(num)]
+    frame = pd.DataFrame({"unique_id": np.repeat(list("abc"), 8), "ds": np.tile(np.arange(8), 3), "y": truth.ravel()})
+    frame[names] = np.sort(samples, axis=0).reshape(num, -1).T
+    draws, real = torch.tensor(samples), torch.tensor(truth)
+    plain = crps(draws, real, fair=False)
+    theirs = losses.mqloss(frame, {"m": names}, levels)["m"].to_numpy()
+    np.testing.assert_allclose(2 * theirs, plain.mean(1), rtol=1e-6)
+    scaled = losses.scaled_crps(frame, {"m": names}, levels)["m"].to_numpy()
+    np.testing.assert_allclose(scaled, plain.sum(1) / real.abs().sum(1), rtol=1e-6)
+    pairs = (draws[:, None] - draws[None]).abs().sum((0, 1)) / (2 * num**2 * (num - 1))
+    np.testing.assert_allclose((plain - crps(draws, real)).numpy(), pairs, atol=1e-12)
 
 
 # What is refused, and what is asked about

@@ -84,7 +84,7 @@ class Forecast(TableOptions):
     future: Path | None = None
     """Table of known or planned covariates: id, time and context columns (the last covariates are held if not given)."""
     horizon: float | None = None
-    """Steps ahead, or for models of uneven stamps time ahead in the unit of the training."""
+    """Steps ahead of a model of series (default as in its fit); else time ahead in the unit of the training."""
     num_times: int = 50
     """Forecast times of a model of uneven stamps."""
     num_paths: int = 200

@@ -152,13 +152,17 @@ class Backtest:
 
     def score(self, samples: np.ndarray, which: np.ndarray) -> np.ndarray:
         """CRPS of each origin in units of the series' steps; NaN where nothing was observed."""
+        each = self.each(samples, which)
+        with np.errstate(all="ignore"):
+            return np.nan_to_num(np.nanmean(each.reshape(len(each), -1), axis=1), nan=0.0, posinf=1e9)
+
+    def each(self, samples: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """CRPS of each value (B, T, d) in units of the series' steps; NaN where nothing was observed."""
         truth = self.origins.truth(self.panel, which, self.horizon)
         seen = np.isfinite(truth)
         units = self.units[[self.origins.series[i] for i in np.flatnonzero(which)]]
         each = crps(torch.tensor(samples).movedim(1, 0), torch.tensor(np.where(seen, truth, 0.0))).numpy()
-        each = np.where(seen, each / units[:, None], np.nan)
-        with np.errstate(all="ignore"):
-            return np.nan_to_num(np.nanmean(each.reshape(len(each), -1), axis=1), nan=0.0, posinf=1e9)
+        return np.where(seen, each / units[:, None], np.nan)
 
     def train_kind(self, kind: Kind) -> Learned:
         """A model of the kind, of what was known."""

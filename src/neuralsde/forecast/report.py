@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neuralsde.data.describe import Description
+from neuralsde.data.tables.calendars import time_words
 from neuralsde.data.tables.read import Table
+from neuralsde.data.tables.time_axis import SECONDS
 from neuralsde.data.tables.zones import as_text
 from neuralsde.forecast.futures import Forecasts
 from neuralsde.models.config import Sampling
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from neuralsde.plots.paths import Fan
 
 MAX_FANS, MAX_ROWS = 3, 6  # forecasts and features in a fan chart
+MAX_LEADS = 4  # parts of the horizon whose scores are shown
+SCALES = (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0), ("s", 1.0))
 
 FEWEST = 3
 """Paths from which on intervals are shown: with two, a 95 % interval is 9 standard deviations wide to each side."""
@@ -38,25 +42,58 @@ def score_table(scores: dict[str, Any]) -> str:
     unit = {"path": "paths", "origin": "forecasts of the one path"}[scores["independent"]]
     few = scores["crps"]["num_groups"] < FEWEST
     lines = [
-        f"{scores['num_origins']} forecasts from {scores['num_series']} path(s), up to {scores['horizon']:.4g} ahead, "
+        f"{scores['num_origins']} forecasts from {scores['num_series']} path(s), up to {_span(scores)} ahead, "
         f"{scores['num_paths']} samples each; "
         + (f"too few {unit} for intervals." if few else f"± is a 95 % interval over {unit}."),
         "",
-        f"{'':24}" + "".join(f"{name.replace('_', ' '):>20}" for name in laws),
     ]
-    rows = {"NLL per observation": [scores["nll"], *(None for _ in scores["references"])]}
+    rows: dict[str, list[dict[str, Any] | None]] = {}
+    if scores["nll"] is not None:
+        rows["NLL per observation"] = [scores["nll"], *(None for _ in scores["references"])]
     for name, key in (("CRPS", "crps"), ("energy score", "energy_score"), ("RMSE of the mean", "rmse")):
         rows[name] = [law[key] for law in laws.values()]
     for key in ("coverage", "width"):
         for level in scores[key]:
             rows[f"{key} of {100 * float(level):g} %"] = [law[key][level] for law in laws.values()]
     rows["skill of the model"] = [None, *(law["skill"] for law in scores["references"].values())]
-    lines += [f"{name:24}" + "".join(f"{show_score(value):>20}" for value in values) for name, values in rows.items()]
+    rows |= {f"CRPS, {name}": [law["crps_by_lead"][k] for law in laws.values()] for k, name in _lead_rows(scores)}
+    shown = {"": [name.replace("_", " ") for name in laws]} | {
+        n: [show_score(v) for v in row] for n, row in rows.items()
+    }
+    width = max(20 if len(laws) < 4 else 16, *(2 + len(cell) for row in shown.values() for cell in row))
+    lines += [f"{name:24}" + "".join(f"{cell:>{width}}" for cell in row) for name, row in shown.items()]
     units = "CRPS, energy score, RMSE and widths are in standard deviations of the data. By feature, in its units:"
     lines += ["", units, "", f"{'':24}{'CRPS':>20}{'RMSE':>20}"]
     features = zip(scores["features"], scores["crps_by_feature"], scores["rmse_by_feature"])
     lines += [f"{name[:23]:24}{show_score(a):>20}{show_score(b):>20}" for name, a, b in features]
     return "\n".join([*lines, "", *verdict(scores)])
+
+
+def _span(scores: dict[str, Any]) -> str:
+    return str(scores["leads"]["span"]) if "leads" in scores else f"{scores['horizon']:.4g}"
+
+
+def _lead_rows(scores: dict[str, Any]) -> list[tuple[int, str]]:
+    """Some parts of the horizon, and their names."""
+    own = scores["crps_by_lead"]
+    if any(len(law["crps_by_lead"]) != len(own) for law in scores["references"].values()):
+        return []
+    names = scores["leads"]["words"] if "leads" in scores else [f"{p['lead']:.3g} ahead" for p in own]
+    places = np.unique(np.linspace(0, len(own) - 1, MAX_LEADS).round().astype(int)).tolist()
+    return [(k, names[k]) for k in places]
+
+
+def lead_words(scores: dict[str, Any], table: Table) -> dict[str, Any]:
+    """The horizon and the leads of scores in words, and a scale of leads for a figure."""
+    unit = SECONDS.get(table.time.unit or "", 0.0)
+    leads = [part["lead"] for part in scores["crps_by_lead"]]
+    if not unit:
+        words = [f"{lead:.3g} ahead" for lead in leads]
+        return {"span": f"{scores['horizon']:.4g}", "words": words, "at": leads, "label": "lead time"}
+    words = [f"{time_words(unit * lead)} ahead" for lead in leads]
+    span = time_words(unit * scores["horizon"])
+    name, size = next((n, s) for n, s in SCALES if unit * scores["horizon"] >= 2 * s or s <= 1)
+    return {"span": span, "words": words, "at": [unit * x / size for x in leads], "label": f"lead time ({name})"}
 
 
 def show_score(value: dict[str, Any] | None) -> str:

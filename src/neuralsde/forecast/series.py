@@ -26,16 +26,17 @@ from neuralsde.core.doors import Count, Seed, door
 from neuralsde.core.files import replacing, write_json
 from neuralsde.core.records import check, to_dict
 from neuralsde.data.tables.calendars import find_frequency, why_uneven
-from neuralsde.data.tables.frequency import NEAR, Frequency
+from neuralsde.data.tables.frequency import DAYS, MONDAY, NEAR, WEEK, Frequency, ahead_words
 from neuralsde.data.tables.plans import Plan, read_plan
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
 from neuralsde.forecast.decomposition import OFTEN
 from neuralsde.forecast.futures import Forecasts
-from neuralsde.forecast.panel import ENDS, Kind, Learned, Panel, draw, learn, with_noise
+from neuralsde.forecast.panel import ENDS, Kind, Learned, Panel, draw, learn, spread, with_noise
 from neuralsde.forecast.past import changes, filled
 from neuralsde.forecast.record import RECORD, SeriesRecord
-from neuralsde.forecast.seasonal import Standing, standings
+from neuralsde.forecast.seasonal import Standing, draw_references, period_of, standings
+from neuralsde.forecast.skill import NUM_LEADS, Laws
 from neuralsde.forecast.tables import TableForecast, TableModel, series_record, write_forecasts
 from neuralsde.sde.model import NeuralSDE
 from neuralsde.selection.fit import SEARCH, SHORT, on_ladder, recorded_search, seconds_of
@@ -52,6 +53,7 @@ SHORTEST = 8  # observations of the longest series
 JUDGED_PATHS = 200  # of a forecast of the backtest
 MOST_AT_ONCE, MOST_HELD = 2**24, 2**30  # numbers of forecasts that are drawn at once, and that are kept in memory
 FEWER = "Use fewer `num_paths`, choose series with `ids`, or have them written: `nsde forecast`."
+MOST_REFERENCED = 400  # forecasts for which references are made
 PRIME = 1_000_003  # parts of a forecast have seeds that nobody else chooses
 TENSORS = ("path", "origin", "start", "times", "samples", "truth", "mask")
 MOST_SEEN = 4  # the horizon is at most the length of the longest series divided by this
@@ -126,7 +128,7 @@ class SeriesModel(TableModel):
         self, made: Forecasts, table: Table, quantiles: tuple[float, ...], num_series: int
     ) -> TableForecast:
         steps = made.times.shape[1]
-        span = f"{steps} step{'s' * (steps > 1)} of a {self.record.frequency.words} ahead"
+        span = f"{ahead_words(self.record.frequency.words, steps)} ahead"
         if bool((made.times[:, -1] == made.times[0, -1]).all()):
             span += f" (to {table.time.show(float(made.times[0, -1]))})"
         return TableForecast(made, table, float(steps), quantiles, span, num_series)
@@ -198,21 +200,48 @@ class SeriesModel(TableModel):
 
     def scored(self, table: Table, *, horizon: float | None, origins_per_path: int | None, **options: Any) -> Forecasts:
         """Forecasts of the end of each series, from some origins; covariates that are known ahead are as they came."""
-        record, panel = self.record, self.panel(table)
-        steps = record.horizon if horizon is None else math.ceil(horizon)
-        train = TrainConfig(steps=1)
-        test = Backtest(panel, steps, train)
-        check(test.able, f"No series leaves room for a horizon of {steps} steps. Use a shorter one, or longer series.")
-        every = np.ones(len(test.origins.series), bool)
-        if origins_per_path is not None:
-            later = np.concatenate([np.arange(n)[::-1] for n in np.bincount(test.origins.series) if n])
-            every = later < origins_per_path
+        test, every = self._test(table, horizon, origins_per_path)
+        panel, steps = test.panel, test.horizon
         past = test.origins.past(panel, every)
         ahead = test.origins.covariates(panel, every, steps)
         num_paths, seed = options.get("num_paths", 200), options.get("seed", 0)
         drawn = draw(self._learned, past, steps, ahead_context=ahead, num_paths=num_paths, seed=seed)
         made = self._forecasts(table, past, drawn, test.origins.truth(panel, every, steps))
         return replace(made, path=torch.tensor([test.origins.series[i] for i in np.flatnonzero(every)]))
+
+    def laws(self, table: Table, *, horizon: float | None, origins_per_path: int | None) -> Laws:
+        """The references of the report; of many forecasts, for some."""
+        test, every = self._test(table, horizon, origins_per_path)
+        rows = spread(int(every.sum()), MOST_REFERENCED)
+        some = np.zeros_like(every)
+        some[np.flatnonzero(every)[rows]] = True
+        past, period = test.origins.past(test.panel, some), period_of(self.record.seasons)
+        drawn = draw_references(past, test.horizon, period, np.random.default_rng(0))
+        return Laws(torch.tensor(rows), {name: torch.tensor(x, dtype=torch.float32) for name, x in drawn.items()})
+
+    def _test(self, table: Table, horizon: float | None, origins_per_path: int | None) -> tuple[Backtest, np.ndarray]:
+        """Origins at the end of each series, and which of them are taken."""
+        panel, steps = self.panel(table), self.record.horizon if horizon is None else math.ceil(horizon)
+        test = Backtest(panel, steps, TrainConfig(steps=1))
+        check(test.able, f"No series leaves room for a horizon of {steps} steps. Use a shorter one, or longer series.")
+        every = np.ones(len(test.origins.series), bool)
+        if origins_per_path is not None:
+            later = np.concatenate([np.arange(n)[::-1] for n in np.bincount(test.origins.series) if n])
+            every = later < origins_per_path
+        return test, every
+
+    def lead_words(self, scores: dict[str, Any], made: Forecasts, table: Table) -> dict[str, Any]:
+        """How far ahead scores are, in steps."""
+        words, steps = self.record.frequency.words, 1 + np.arange(made.times.shape[1])
+        share = made.lead.mean(0).numpy() / float(made.lead.max())
+        part = np.clip((share * NUM_LEADS - 1e-6).astype(int), 0, NUM_LEADS - 1)
+        each = [steps[part == k] for k in np.unique(part)]
+        return {
+            "span": ahead_words(words, len(steps)),
+            "words": [f"step {s[0]}" if len(s) == 1 else f"steps {s[0]}-{s[-1]}" for s in each],
+            "at": [float(s.mean()) for s in each],
+            "label": f"steps ahead, each a {words}",
+        }
 
     def backtest_forecasts(self) -> Forecasts | None:
         """Forecasts from the last origins of the backtest, by a model that had not seen what followed; None without them."""
@@ -324,7 +353,8 @@ class SeriesReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        lines = [f"{self.num_series} series, one observation each {self.frequency}; forecasts of {self.horizon} steps."]
+        ahead = ahead_words(self.frequency, self.horizon)
+        lines = [f"{self.num_series} series, one observation each {self.frequency}; forecasts of {ahead}."]
         lines += [
             f"Season: {', '.join(self.seasons) or 'none was found'}.",
             *self.notes,
@@ -337,12 +367,25 @@ class SeriesReport:
         if not self.standings:
             return "\n".join([*lines, "The series are too short to say how good forecasts are."])
         lines += [f"On {self.num_judged} later origins, which took no part in the choice:", ""]
-        lines += [f"{'':18}{'CRPS':>10}{'80 % band holds':>18}"]
+        own, parts = self.standings[0], lead_parts(self.horizon)
+        heads = [f"{begin + 1}" if begin + 1 == end else f"{begin + 1}-{end}" for begin, end in parts]
+        lines += [f"{'':18}{'CRPS':>8}{'skill':>9}{'80 % band':>11}" + f"{'CRPS by step':>{9 * len(parts)}}"]
+        lines += [f"{'':46}" + "".join(f"{head:>9}" for head in heads)]
         for each in self.standings:
-            lines.append(f"{each.name:18}{each.crps:>10.3f}{100 * each.coverage:>16.0f} %")
+            skill = "" if each is own or not each.crps else f"{100 * (1 - own.crps / each.crps):+.0f} %"
+            means = (np.array(each.by_lead[begin:end]) for begin, end in parts)
+            leads = (f"{m[np.isfinite(m)].mean():>9.3f}" if np.isfinite(m).any() else f"{'–':>9}" for m in means)
+            lines.append(f"{each.name:18}{each.crps:>8.3f}{skill:>9}{100 * each.coverage:>9.0f} %{''.join(leads)}")
+        lines += ["", "Skill: how much less the model's CRPS is. The 80 % band should hold 80 %."]
         worse = [s.name for s in self.standings[1:] if s.crps < self.standings[0].crps]
         lines += ["", f"Better than the model: {', '.join(worse)}. Use it, or give more data." if worse else ""]
         return "\n".join(lines).rstrip()
+
+
+def lead_parts(horizon: int) -> list[tuple[int, int]]:
+    """The first step ahead, and up to three parts of the others."""
+    cuts = np.unique(np.round(1 + (horizon - 1) * np.arange(4) / 3).astype(int)).tolist()
+    return list(zip([0, *cuts], cuts))
 
 
 def describe_kind(kind: Kind, names: dict[float, str], noise: float) -> str:
@@ -461,7 +504,7 @@ def fit_series(
             bar.update()
         model, off = learned.model, learned.off
         model.sampler = with_noise(model, best.noise)
-        record = SeriesRecord(frequency=found, off=off, horizon=ahead, known_ahead=tuple(known_ahead))
+        record = SeriesRecord(frequency=found, off=off, horizon=ahead, seasons=seasons, known_ahead=tuple(known_ahead))
         report = SeriesReport(
             frequency=found.words,
             horizon=ahead,
@@ -493,8 +536,10 @@ def _notes(table: Table, frequency: Frequency) -> list[str]:
     if frequency.nearest:
         between = replace(frequency, nearest=False).steps(stamps)
         num = int((np.abs(between - np.round(between)) > NEAR).sum())
-        date = table.time.show(table.time.times(frequency.stamps(np.zeros(1)))[0])
-        return [f"{num} stamp(s) are taken for the nearest {frequency.words} from {date} on."] if num else []
+        origin = np.datetime64(frequency.origin, "us")
+        day = DAYS[int((origin - MONDAY) // np.timedelta64(1, "D")) % 7]
+        near = f"{day}" if frequency.size % WEEK == 0 else frequency.words
+        return [f"{num} row(s) lie between: each is taken for the nearest {near}."] if num else []
     steps = frequency.steps(stamps)
     off = np.abs(steps - np.round(steps)) > 0.25
     dates = table.time.dates(table.time.times(stamps[off][:1]))

@@ -30,8 +30,8 @@ from neuralsde.data.tables.zones import universal
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
 from neuralsde.forecast.record import SeriesRecord
-from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table
-from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
+from neuralsde.forecast.report import MAX_FANS, draw_fans, lead_words, save_figures, score_table
+from neuralsde.forecast.skill import Laws, negative_log_likelihood, score_forecasts
 from neuralsde.metrics.forecast import quantiles as quantiles_of
 from neuralsde.models.build import load
 from neuralsde.models.config import Sampling
@@ -153,6 +153,14 @@ class TableModel:
         told = {"horizon": horizon, "origins_per_path": origins_per_path}
         usual = usual_scoring(self.model, table.data) | {k: v for k, v in told.items() if v is not None}
         return forecasts(self.model, table.data, **usual, **options)
+
+    def laws(self, table: Table, *, horizon: float | None, origins_per_path: int | None) -> Laws | None:
+        """References for what `scored` forecasts; None: those that fit all tables."""
+        return None
+
+    def lead_words(self, scores: dict[str, Any], made: Forecasts, table: Table) -> dict[str, Any]:
+        """How far ahead scores are, in words."""
+        return lead_words(scores, table)
 
     def check_state(self) -> None:
         """Refuse a start that is a state alone, where the model needs more."""
@@ -381,16 +389,19 @@ def evaluate_table(
     """Score a model on a table that it was not trained on; model and table as for `forecast_table`.
 
     Args:
-        horizon: time ahead; None: 20 training steps, or half the longest series.
-        num_times: observations scored per forecast; the context of its origin is held.
-        origins_per_path: forecasts per series; None: 100 over all of them.
+        horizon: steps ahead of a model of series, else time ahead; None: as in its fit, or 20 training steps or half the longest
+            series.
+        num_times: observations scored per forecast of uneven stamps; the context of its origin is held.
+        origins_per_path: forecasts per series; None: as in the backtest, or 100 over all of them.
         output: a folder for results.json, fans.png and calibration.png.
     """
     trained = TableModel.load(model)
     table = trained.read(table)
     options = {"num_times": num_times, "num_paths": num_paths, "seed": seed}
     made = trained.scored(table, horizon=horizon, origins_per_path=origins_per_path, **options)
-    values = {"nll": trained.nll(table)} | score_forecasts(made, table.data, seed=seed)
+    laws = trained.laws(table, horizon=horizon, origins_per_path=origins_per_path)
+    values = {"nll": trained.nll(table)} | score_forecasts(made, table.data, laws=laws, seed=seed)
+    values["leads"] = trained.lead_words(values, made, table)
     caution = "" if trained.series is None else _caution(table, trained.series)
     if output is None:
         return TableScores(values, made, caution)

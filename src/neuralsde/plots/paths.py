@@ -184,7 +184,7 @@ def calibration(scores: Mapping[str, Any]) -> Figure:
     figure, axes = _figure(1, 3, 4.2, 3.6, sharex="none", sharey="none")
     _draw_reliability(axes[0, 0], scores["reliability"])
     _draw_pit(axes[0, 1], scores["pit"])
-    _draw_leads(axes[0, 2], {"model": scores, **scores["references"]})
+    _draw_leads(axes[0, 2], {"model": scores, **scores["references"]}, scores.get("leads", {}))
     return figure
 
 
@@ -218,16 +218,17 @@ def _draw_pit(ax: Axes, histogram: Mapping[str, Any]) -> None:
     ax.set_title("PIT: ∪ too narrow, ∩ too wide", fontsize=10)
 
 
-def _draw_leads(ax: Axes, laws: Mapping[str, Mapping[str, Any]]) -> None:
+def _draw_leads(ax: Axes, laws: Mapping[str, Mapping[str, Any]], scale: Mapping[str, Any]) -> None:
     for k, (name, scores) in enumerate(laws.items()):
         lead = np.array([p["lead"] for p in scores["crps_by_lead"]])
+        lead = np.array(scale["at"]) if len(scale.get("at", ())) == len(lead) else lead
         mean, half = _means(scores["crps_by_lead"])
         colour = BRANCH_COLOURS[k % len(BRANCH_COLOURS)]
         ax.fill_between(lead, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
         ax.plot(lead, mean, color=colour, marker="o", markersize=3.5, linewidth=1.4, label=name.replace("_", " "))
     ax.set_xlim(left=0)
     ax.set_ylim(bottom=0)
-    ax.set(xlabel="lead time", ylabel="CRPS (standard deviations of the data)")
+    ax.set(xlabel=scale.get("label", "lead time"), ylabel="CRPS (standard deviations of the data)")
     ax.set_title("Error by lead time, less is better", fontsize=10)
     ax.legend(frameon=False, fontsize=9)
 

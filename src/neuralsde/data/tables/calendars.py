@@ -240,7 +240,7 @@ def why_uneven(stamps: list[np.ndarray]) -> str:
     if every.dtype.kind != "M":
         return f"Got steps of {low:g} to {high:g}, usually {usual:g}."
     low, usual, high = (x * 1e-6 for x in (low, usual, high))
-    said = f"Got gaps of {_long(low)} to {_long(high)}, usually {_long(usual)}."
+    said = f"Got gaps of {time_words(low)} to {time_words(high)}, usually {time_words(usual)}."
     for freq, size in (("D", DAY), ("W", WEEK), ("MS", YEAR / 12), ("QS", YEAR / 4), ("YS", YEAR)):
         if 0.6 * size <= usual <= 1.6 * size and _named(freq, stamps)[0] is not None:
             months = f" They fall on {_days_of_months(every)}." if size > WEEK else ""
@@ -254,7 +254,7 @@ def _days_of_months(every: np.ndarray) -> str:
     return f"days {number.min()} to {number.max()} of their months"
 
 
-def _long(seconds: float) -> str:
+def time_words(seconds: float) -> str:
     """A time in words."""
     for name, unit in (("day", DAY), ("h", 3_600.0), ("min", 60.0)):
         if seconds >= unit:

@@ -30,6 +30,15 @@ USUAL = {"seconds": 48, "business days": 20, "months": 18, "numbers": 20}
 """Steps ahead, where nothing was said."""
 
 
+def ahead_words(words: str, num: int) -> str:
+    """So many steps of a frequency in words: 18 months, 6 steps of 15 minutes."""
+    if words.startswith("step of "):
+        return f"{num} step{'s' * (num != 1)}" + ("" if words == "step of 1" else f" of {words[8:]}")
+    if words.replace(" ", "").isalpha():
+        return f"{num} {words}{'s' * (num != 1)}"
+    return f"{num} step{'s' * (num != 1)} of {words}" if words[0].isdigit() else f"{num} steps, each {words}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Frequency:
     """The time between two observations."""
