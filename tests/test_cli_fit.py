@@ -356,3 +356,20 @@ def test_a_rising_loss_is_remarked_on(tmp_path, name):
     assert "nan" not in "".join(losses(tmp_path / "metrics.jsonl"))  # the first line has no flow
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines[:2]) + "\n")
     assert "lowest" not in "".join(losses(tmp_path / "metrics.jsonl"))
+
+
+def test_a_date_column_that_was_not_named_is_offered_at_the_end_too(tmp_path, capsys):
+    rows = [f"{k % 28 + 1:02d}.{k // 28 + 1:02d}.2024,{k % 7}\n" for k in range(60)]
+    (tmp_path / "sales.csv").write_text("Datum,amount\n" + "".join(rows))
+    call("fit", tmp_path / "sales.csv", *TINY, "--output", tmp_path / "run")
+    said = "! Rows were taken in their order. Datum holds dates, e.g. '01.01.2024': give `--time Datum` to use it"
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+def test_stamps_that_are_not_even_are_told_with_what_to_type(np_rng, tmp_path, capsys):
+    days = np.datetime64("2021-01-04") + np.arange(0, 7 * 60, 7) + np_rng.integers(0, 3, 60)
+    (tmp_path / "weeks.csv").write_text("ds,y\n" + "".join(f"{d},{k % 9}\n" for k, d in enumerate(days)))
+    call("fit", tmp_path / "weeks.csv", "--budget", "1 s", "--no-progress", "--output", tmp_path / "run")
+    said = capsys.readouterr().out
+    assert "! The stamps are not evenly spaced: series are fitted as paths. Got gaps of" in said
+    assert "Give `--freq W` if each is of its own week." in said

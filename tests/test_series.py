@@ -12,11 +12,13 @@ import torch
 from commands import call
 
 import neuralsde as nsde
+from neuralsde.data.tables.calendars import find_frequency
 from neuralsde.data.tables.frequency import ahead_words
 from neuralsde.forecast import series
 from neuralsde.forecast.backtest import Backtest, Origins, usual_moves
 from neuralsde.forecast.decomposition import Decomposition
 from neuralsde.forecast.panel import Kind, Panel, draw, learn
+from neuralsde.forecast.series import describe_kind
 from neuralsde.metrics.forecast import crps, interval_coverage
 from neuralsde.training.config import TrainConfig
 
@@ -565,6 +567,22 @@ def test_trading_hours_and_stamps_beside_them(np_rng, short_search):
     assert list(fitted.forecast(80, num_paths=50).to_frame()["ds"]) == hours[400:]
 
 
+@pytest.mark.parametrize(("horizon", "past"), [(6, 24), (12, 36), (1, 10)])
+def test_the_picture_shows_three_horizons_or_two_seasons(fitted, horizon, past):
+    """Two seasons of a year, unless they are more than ten horizons: then three, and ten observations at least."""
+    figure = fitted.forecast(horizon, num_paths=50).plot()
+    line = next(line for line in figure.axes[0].lines if line.get_label() == "past")
+    assert len(line.get_xdata()) == past + 1
+    assert line.get_xdata()[-1] == np.datetime64("2017-12-31")
+
+
+def test_up_to_twelve_series_are_drawn(np_rng, short_search):
+    frame = monthly(np_rng, levels=tuple(10.0 * k for k in range(1, 15)), num=40)
+    figure = nsde.fit_series(frame, horizon=2, max_trials=1, **QUICK).forecast(2, num_paths=50).plot()
+    assert len(figure.axes) == 12 and figure.get_suptitle() == "12 of 14 series"
+    assert figure.axes[0].get_title() == "s0, from 2013-04-30" and figure.axes[-1].get_title().startswith("s13")
+
+
 def test_whole_numbers_stay_whole(np_rng, short_search, tmp_path):
     frame = pd.DataFrame({"ds": np.arange(1950, 2010), "y": np_rng.standard_normal(60).cumsum()})
     made = nsde.fit_series(frame, horizon=3, max_trials=1, **QUICK).forecast(3, num_paths=50)
@@ -650,7 +668,9 @@ def test_the_crps_is_that_of_utilsforecast_on_the_same_samples(num, np_rng):
     ("change", "options", "message"),
     [
         ({}, {"season": 60}, r"A season of 60 steps must be seen twice. Got series of at most 96 steps"),
-        ({}, {"season": "moon"}, r"`season` must be auto, none, a number of steps or one of year. Got 'moon'"),
+        ({}, {"season": "moon"}, r"`season` must be a number of steps or one of auto, none, year. Got 'moon'"),
+        ({}, {"season": True}, r"`season` must be text or a number .* Got True"),
+        ({}, {"season": "auto year"}, r"Got 'auto'"),
         ({}, {"horizon": 90}, r"`horizon` must be at most half of the longest series, 48 steps. Got 90"),
         ({}, {"freq": "D"}, r"`freq='D'` is not that of the stamps. Got stamps that are a month apart"),
         ({}, {"freq": "BME"}, r"Got 2010-01-31, and others that are not the last weekdays of months"),
@@ -669,6 +689,28 @@ def test_what_cannot_be_is_refused(frame, np_rng, change, options, message):
         own["ds"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(np_rng.exponential(size=len(own)).cumsum(), unit="D")
     with pytest.raises(ValueError, match=message):
         nsde.fit_series(own, **{**QUICK, **options})
+
+
+@pytest.mark.parametrize(
+    ("season", "periods"),
+    [
+        ("day week", (24.0, 168.0)),
+        (["day", "week"], (24.0, 168.0)),
+        ("Week, day", (24.0, 168.0)),
+        ("24", (24.0,)),
+        (["24", 12.5], (12.5, 24.0)),
+        ("none", ()),
+    ],
+)
+def test_seasons_are_named_in_a_list_or_in_one_text(season, periods):
+    hours = find_frequency([np.datetime64("2024-01-01", "us") + np.arange(600).astype("m8[h]")])
+    panel = Panel([np.arange(600)], [np.arange(600.0)[:, None]])
+    assert series._seasons(season, panel, hours)[0] == periods
+
+
+def test_a_choice_is_told_in_words():
+    kind = Kind(off=Decomposition(seasons=(12.0, 7.0)), history=3)
+    assert "season of a year taken off, season of 7 steps taken off" in describe_kind(kind, {12.0: "year"}, 1.0)
 
 
 def test_series_of_one_point_are_left_out_with_a_word(frame):

@@ -125,6 +125,8 @@ class Fit:
         if fitted.held_out is not None:
             print("\n".join(fitted.held_out.lines()))
         print(f"Wrote {folder}: report.md, model/, series.json, metrics.jsonl, results.json")
+        if table.report.offer:
+            print(f"! Rows were taken in their order. {in_flags(table.report.offer, Fit)}")
 
     def _is_even(self, table: Table) -> bool:
         """Whether the table is taken for series at even times: asked for, or dates with a frequency and nothing against it."""
@@ -150,10 +152,11 @@ class Fit:
         from neuralsde.forecast.series import command_ahead, fit_series
 
         print(in_flags(str(table.report), Fit))
-        seasons = [float(s) if s.replace(".", "", 1).isdigit() else s for s in self.series.season]
-        how = vars(self.series) | {"season": seasons[0] if len(seasons) == 1 else seasons}
+        how = dict(vars(self.series))
         how |= {"seed": self.train.seed, "progress": self.options.progress, "budget": self.budget or "2 min"}
         fitted = fit_series(table, output=folder, resume=self.resume, **how)
+        if not self.options.progress:
+            print(f"\n{fitted.report}")
         names = ("report.md", "forecast.csv", "forecast.png", "model", "results.json")
         print(f"\nWrote {folder}: {', '.join(name for name in names if (folder / name).exists())}")
         if not (folder / "forecast.csv").exists():

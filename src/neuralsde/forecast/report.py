@@ -27,7 +27,8 @@ from neuralsde.training.run_folder import losses
 if TYPE_CHECKING:
     from neuralsde.plots.paths import Fan
 
-MAX_FANS, MAX_ROWS = 3, 6  # forecasts and features in a fan chart
+MAX_FANS, MAX_ROWS, MAX_MULTIPLES = 3, 6, 12  # forecasts and features in a fan chart; forecasts of one feature
+PASTS = 3  # horizons of the past in a fan chart
 MAX_LEADS = 4  # parts of the horizon whose scores are shown
 SCALES = (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0), ("s", 1.0))
 
@@ -130,8 +131,10 @@ def verdict(scores: dict[str, Any]) -> list[str]:
     return lines
 
 
-def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path | None) -> Any:
-    """A fan chart of the chosen forecasts, of the first features."""
+def draw_fans(
+    made: Forecasts, table: Table, chosen: list[int], output: Path | None, *, past: float = 0.0, num: int = 0
+) -> Any:
+    """A fan chart of the chosen forecasts, of `num`, of the first features; with at least so much of their past."""
     from neuralsde.plots import paths as plots
 
     axis = table.time
@@ -141,34 +144,36 @@ def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path | N
         origin = float(made.origin[b])
         time = as_text(table.time.clock(np.array([origin])), None)[0] if table.time.kind == "dates" else f"{origin:.4g}"
         name = "" if table.id is None else f"{table.ids[int(made.path[b])]}, "
-        fans.append(_fan(made, table, b, f"{name}from {time}"))
-    figure = plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label)
+        fans.append(_fan(made, table, b, f"{name}from {time}", past))
+    title = f"{len(chosen)} of {num} series" if num > len(chosen) else ""
+    figure = plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label, title=title)
     if output is not None:
         figure.savefig(output)
     return figure
 
 
-def _fan(made: Forecasts, table: Table, b: int, title: str) -> Fan:
-    """One forecast with a past as long as its horizon, or of ten observations."""
+def _fan(made: Forecasts, table: Table, b: int, title: str, past: float) -> Fan:
+    """One forecast with a past of three horizons, of ten observations, or of `past` where that is longer."""
     from neuralsde.plots.paths import Fan
 
     data = table.data
     first = int(data.lengths[: int(made.path[b])].sum())
     stamps = data.times[first : first + int(data.lengths[int(made.path[b])])].numpy()
     origin = int(np.searchsorted(stamps, float(made.origin[b])))
-    begin = min(int(np.searchsorted(stamps, float(made.origin[b] - made.lead[b].max()))), max(0, origin - 10))
+    ago = max(PASTS * float(made.lead[b].max()), past)
+    begin = min(int(np.searchsorted(stamps, float(made.origin[b]) - ago)), max(0, origin - 10))
     rows = slice(first + begin, first + origin + 1)
-    past = data.states[rows].flatten(1).numpy().copy()
+    seen = data.states[rows].flatten(1).numpy().copy()
     if data.observed is not None:
-        past[~data.observed[rows].flatten(1).numpy()] = np.nan
-    past[-1] = made.start[b].flatten().numpy()
+        seen[~data.observed[rows].flatten(1).numpy()] = np.nan
+    seen[-1] = made.start[b].flatten().numpy()
     known = made.mask[b].flatten(1)
     shown = known.any(1) if bool(known.any()) else ~known.any(1)
     truth: np.ndarray = made.truth[b].flatten(1).where(known, math.nan)[shown].numpy()
     return Fan(
         title=title,
         past_times=table.time.clock(stamps[begin : origin + 1]),
-        past=past,
+        past=seen,
         times=table.time.clock(made.times[b][shown].numpy()),
         samples=made.samples[b][:, shown].flatten(2).numpy(),
         truth=truth,

@@ -53,6 +53,7 @@ SHORTEST = 8  # observations of the longest series
 JUDGED_PATHS = 200  # of a forecast of the backtest
 MOST_AT_ONCE, MOST_HELD = 2**24, 2**30  # numbers of forecasts that are drawn at once, and that are kept in memory
 FEWER = "Use fewer `num_paths`, choose series with `ids`, or have them written: `nsde forecast`."
+PASTS, MOST_PASTS = 3, 10  # horizons of the past in a picture: so many, or two seasons where these are not many more
 MOST_REFERENCED = 400  # forecasts for which references are made
 PRIME = 1_000_003  # parts of a forecast have seeds that nobody else chooses
 TENSORS = ("path", "origin", "start", "times", "samples", "truth", "mask")
@@ -131,7 +132,11 @@ class SeriesModel(TableModel):
         span = f"{ahead_words(self.record.frequency.words, steps)} ahead"
         if bool((made.times[:, -1] == made.times[0, -1]).all()):
             span += f" (to {table.time.show(float(made.times[0, -1]))})"
-        return TableForecast(made, table, float(steps), quantiles, span, num_series)
+        season = 2 * min(self.record.seasons, default=0.0)
+        past = PASTS * steps if season > MOST_PASTS * steps else max(PASTS * steps, math.ceil(season))
+        begin = self.record.frequency.stamps(np.array([-past, 0]))
+        shown = float(np.diff(table.time.times(begin))[0]) if table.time.kind != "order" else float(past)
+        return TableForecast(made, table, float(steps), quantiles, span, num_series, shown)
 
     def futures(self, table: Table, **options: Any) -> Forecasts:
         """Futures in raw units, at the dates of the calendar, each of them; `horizon` is in steps."""
@@ -393,7 +398,8 @@ def describe_kind(kind: Kind, names: dict[float, str], noise: float) -> str:
     off = kind.off
     words = [f"nonlinear, width {kind.width}" if kind.width else "linear", f"{kind.history} slots"]
     words += ["of the logarithm"] if off.log else []
-    words += [f"season of a {names.get(p, f'{p:g} steps')} taken off" for p in off.seasons if off.taken]
+    seasons = [f"a {names[p]}" if p in names else f"{p:g} steps" for p in off.seasons if off.taken]
+    words += [f"season of {each} taken off" for each in seasons]
     words += ["which sees the phase"] if off.phases else []
     words += ["around a mean" if off.level else "a walk, in units of its steps"]
     words += ["each series in its own way"] if kind.own else []
@@ -427,7 +433,7 @@ def fit_series(
         table: a file, a frame, a pandas Series, an array, or what `read_table` made of one. Columns `unique_id`, `ds` and `y`
             are found by their names.
         horizon: steps ahead for which the model is chosen; None: as is usual for the frequency.
-        season: "auto", "none", or periods: "day", "week", "year", or numbers of steps.
+        season: "auto", "none", or periods: "day", "week", "year", or numbers of steps; several in a list or as "day week".
         freq: the frequency as pandas writes it ("h", "D", "B", "W", "MS", …); None: found in the stamps.
         known_ahead: those of the columns in `context` whose future is known; the others are held.
         future: a table of the covariates that are known ahead, for the forecast in `output`: one row per step. Rows at the end
@@ -568,24 +574,35 @@ def frequency_of(table: Table, freq: str | None = None) -> Frequency | None:
     return find_frequency(table.every_stamp(), freq, table.time.zone)
 
 
+def _season_list(season: Any) -> list[str | float]:
+    """Names and periods that were given in a list or in one text."""
+    found: list[str | float] = []
+    for each in [season] if isinstance(season, (str, int, float)) else season:
+        for word in each.replace(",", " ").split() if isinstance(each, str) else [each]:
+            try:
+                found.append(float(word))
+            except (TypeError, ValueError):
+                found.append(str(word).lower())
+    check(bool(found), "`season` must name at least one. Got none. Give 'none' for no season.")
+    return found
+
+
 def _seasons(season: Any, panel: Panel, frequency: Frequency) -> tuple[tuple[float, ...], bool]:
     """Periods in steps, and whether the logarithm is the default."""
     seen = [v[np.isfinite(v)] for v in panel.values]
     log = all(bool((v > 0).all()) for v in seen) and any(v.max() > 3 * v.min() for v in seen if len(v))
     longest = max(len(s) for s in panel.steps)
-    named = frequency.periods()
-    if season == "none":
+    named, given = frequency.periods(), _season_list(season)
+    if given == ["none"]:
         return (), log
-    if season == "auto":
+    if given == ["auto"]:
         candidates = [p for p in named.values() if OFTEN * p <= longest]
         return seasons_in(panel, candidates, log=log), log
     periods = []
-    for each in [season] if isinstance(season, (str, int, float)) else season:
+    for each in given:
         if isinstance(each, str):
-            check(
-                each in named,
-                f"`season` must be auto, none, a number of steps or one of {', '.join(named)}. Got {each!r}.",
-            )
+            names = ", ".join(["auto", "none", *named])
+            check(each in named, f"`season` must be a number of steps or one of {names}. Got {each!r}.")
         period = float(named[each] if isinstance(each, str) else each)
         check(period > 1.99, f"A season must have at least two steps. Got {each}.")
         check(

@@ -30,7 +30,7 @@ from neuralsde.data.tables.zones import universal
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
 from neuralsde.forecast.record import SeriesRecord
-from neuralsde.forecast.report import MAX_FANS, draw_fans, lead_words, save_figures, score_table
+from neuralsde.forecast.report import MAX_FANS, MAX_MULTIPLES, draw_fans, lead_words, save_figures, score_table
 from neuralsde.forecast.skill import Laws, negative_log_likelihood, score_forecasts
 from neuralsde.metrics.forecast import quantiles as quantiles_of
 from neuralsde.models.build import load
@@ -235,6 +235,8 @@ class TableForecast:
     """How far ahead it looks, in words."""
     num_series: int = 0
     """All that were forecast: of too many to hold, `forecasts` are the first."""
+    past: float = 0.0
+    """How much of the past a picture shows, at least."""
 
     @property
     def header(self) -> list[str]:
@@ -284,13 +286,16 @@ class TableForecast:
         write_forecasts([self], output)
 
     def draw(self, output: str | os.PathLike[str]) -> None:
-        """A fan chart of the first series as an image file."""
+        """Fan charts of some series as an image file."""
         self.plot(output)
 
     def plot(self, output: str | os.PathLike[str] | None = None) -> Any:
-        """A fan chart of the first series: a matplotlib Figure, which is written to `output` where that is given."""
-        few = list(range(min(MAX_FANS, len(self.forecasts.path))))
-        return draw_fans(self.forecasts, self.table, few, None if output is None else Path(output))
+        """Fan charts of up to 12 series: a matplotlib Figure, which is written to `output` where that is given."""
+        most = MAX_FANS if len(self.table.columns) > 1 else MAX_MULTIPLES
+        every = len(self.forecasts.path)
+        few = np.unique(np.linspace(0, every - 1, min(most, every)).astype(int)).tolist()
+        file = None if output is None else Path(output)
+        return draw_fans(self.forecasts, self.table, few, file, past=self.past, num=max(every, self.num_series))
 
     def to_frame(self, level: Sequence[float] = LEVELS) -> pd.DataFrame:
         """One row per series and time: the mean as NSDE, and the ends of central intervals as NSDE-lo-80, NSDE-hi-80, ….

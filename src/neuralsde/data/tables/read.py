@@ -80,6 +80,8 @@ class TableReport:
     """Columns that were not asked for or hold no numbers, and why."""
     notes: tuple[str, ...]
     """All else that was changed in reading."""
+    offer: str = ""
+    """What could be named as the time, where nothing was."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -387,6 +389,7 @@ class _Rows:
         self.notes = [cells.layout] if cells.layout else []
         self.date_format: str | None = None
         """How dates are written, where this was found."""
+        self.offer = ""
         self.times: list[str] = []
         """Columns of numbers that are taken for times."""
         self._numbers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -517,6 +520,7 @@ class _Rows:
         for name, cells in self.cells.columns.items():
             told = self._offer(name, cells[~is_missing(cells)])
             if told:
+                self.offer = told
                 self.notes.append(told)
                 return
 
@@ -766,6 +770,7 @@ class _Rows:
             dropped=tuple(self.dropped.values()),
             unused=unused,
             notes=tuple(self.notes),
+            offer=self.offer,
         )
 
 
