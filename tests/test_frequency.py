@@ -158,6 +158,16 @@ def test_weeks_on_different_weekdays_are_weeks_where_that_is_named(np_rng):
     np.testing.assert_array_equal(np.diff(find_frequency([readings], "D").steps(readings)), 1)
 
 
+@pytest.mark.parametrize(("freq", "words"), [("h", "hour"), ("15min", "15 minutes"), ("D", "day")])
+def test_clocks_that_are_not_exact_have_the_frequency_that_is_meant(freq, words, np_rng):
+    known = stamps(freq, 200, "2023-01-01 08:00")
+    size = (known[1] - known[0]) / np.timedelta64(1, "us")
+    jitter = (0.02 * size * np_rng.uniform(-1, 1, 200)).astype("m8[us]")
+    found = find_frequency([(known + jitter)[:150]])
+    assert found.words == words
+    np.testing.assert_array_equal(found.stamps(np.arange(200)), known)
+
+
 def test_uneven_stamps_have_none_that_begin_later_are_on_one_calendar():
     known = stamps("h", 50)
     found = find_frequency([known[[0, 1, 2, 7, 8, 20]], known[10:15]])

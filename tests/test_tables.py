@@ -337,6 +337,42 @@ def test_other_text_is_left_as_it_is(write):
     ]
 
 
+def test_other_texts_of_other_programs(write, tmp_path):
+    (tmp_path / "unicode.csv").write_bytes("t\tx\n0\t1\n1\t2\n".encode("utf-16"))
+    table = read_table(tmp_path / "unicode.csv", time="t")
+    assert table.columns == ("x",) and "the text was read as UTF-16" in str(table.report)
+    table = read_table(write("t x\n0 1\n1 2\n"), time="t")
+    assert table.columns == ("x",) and "columns are separated by ' '" in str(table.report)
+    assert list(read_cells(write("my comment,x\na b c,1\n")).columns) == ["my comment", "x"]
+    with pytest.raises(ValueError, match=r"first line .* must hold the names of the columns. Got 2022-01-03, 5"):
+        read_table(write("2022-01-03,5\n2022-01-04,6\n"))
+
+
+def test_the_names_of_the_field_are_found_in_any_letters(write):
+    table = read_table(write("Unique_ID,DS,Y,z\na,0,1,5\na,1,2,5\nb,0,3,5\nb,1,4,5\n"))
+    assert table.id == "Unique_ID" and table.time.column == "DS" and table.columns == ("Y",)
+    table = read_table(write("DS,ds,y\n5,0,1\n5,1,2\n"))
+    assert table.time.column == "ds"
+
+
+def test_dates_that_stand_for_none_are_left_out(write):
+    rows = [f"2024-01-{k:02d},{k}\n" for k in range(1, 29)]
+    table = read_table(write("ds,y\n9999-12-31,5\n" + "".join(rows)))
+    assert reasons(table) == {"a date far from all others, e.g. '9999-12-31' in line 2": 1}
+    assert table.time.date(0.0) == "2024-01-01" and len(table.data.times) == 28
+    apart = read_table(write("ds,y\n1900-01-01,5\n1901-01-01,4\n2024-01-01,6\n"))
+    assert len(apart.data.times) == 3
+
+
+def test_times_of_the_day_are_no_dates(write):
+    file = write("time,x\n" + "".join(f"{k:02d}:00,{k}\n" for k in range(24)))
+    with pytest.raises(
+        ValueError, match=r"'time' holds times of the day without a date, e.g. '00:00' in line 2. Write the date"
+    ):
+        read_table(file, time="time")
+    assert "time holds times of the day without a date" in str(read_table(file).report)
+
+
 def test_lines_above_the_header_are_passed_over(write):
     text = "Sales report 2023;;\nCreated 2024-01-01\n\nt;x;y\n0;1;2\n1;2;3\n"
     table = read_table(write(text), time="t")
@@ -576,7 +612,7 @@ def test_files_that_are_no_tables(write, tmp_path):
         read_table(write("x", "table.parquet"))
     with pytest.raises(ValueError, match="not a whole gzip file"):
         read_table(write("x", "table.csv.gz"))
-    (tmp_path / "wide.csv").write_bytes("x,y\n1,2\n".encode("utf-16"))
+    (tmp_path / "wide.csv").write_bytes("x,y\n1,2\n".encode("utf-16-le"))
     with pytest.raises(ValueError, match="Save it as CSV in UTF-8"):
         read_table(tmp_path / "wide.csv")
 

@@ -91,7 +91,26 @@ def _found(stamps: list[np.ndarray], *, even: bool = True) -> Frequency | None:
         guesses.append(Frequency(unit="business days", size=1.0, origin=str(every.min())))
     if even:
         guesses.append(Frequency(unit="seconds", size=seconds, origin=str(every.min())))
+        guesses += _rounded(seconds, every.min())
     return next((made for made in guesses if made is not None and _off(made, stamps) is None), None)
+
+
+def _rounded(seconds: float, origin: np.datetime64) -> list[Frequency]:
+    """Even gaps of whole minutes, hours or days near the usual one, from a full one on: where clocks are not exact."""
+    units, made = (DAY, 3_600.0, 900.0, 300.0, 60.0, 1.0), []
+    for unit in units:
+        size = unit * round(seconds / unit)
+        if size and abs(size - seconds) <= NEAR * size:
+            full = (_full(origin, each) for each in units)
+            begin = next((f for f in full if abs((f - origin) / np.timedelta64(1, "s")) <= NEAR * size / 2), origin)
+            made.append(Frequency(unit="seconds", size=size, origin=str(begin)))
+    return made
+
+
+def _full(stamp: np.datetime64, unit: float) -> np.datetime64:
+    """The nearest full hour, minute, …."""
+    step = np.timedelta64(round(1e6 * unit), "us")
+    return MONDAY + (stamp - MONDAY + step // 2) // step * step
 
 
 def _months(num: float, every: np.ndarray, rule: str | None = None) -> Frequency | None:

@@ -6,6 +6,7 @@ text becomes numbers, stamps or names when someone asks for them.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import gzip
@@ -15,6 +16,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +45,7 @@ GROUPED = {
     ",": re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?"),
 }
 """Numbers with thousands separators, by their decimal sign; some, as 1.234, may also be read without."""
+DATE = re.compile(r"\d{4}-\d\d(-\d\d)?([ T].*)?$|\d\d?[./-]\d\d?[./-]\d{2,4}([ T].*)?$")
 SIGN = r"[€$£¥₹%]|EUR|USD|GBP|CHF"
 SPACED = r"\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?:[.,]\d+)?"
 DRESSED = re.compile(rf"(\(?)\s*([+-]?)\s*({SIGN})?\s*([+-]?)({SPACED}|[\d.,]*\d)\s*({SIGN})?\s*(\)?)")
@@ -156,7 +159,10 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
             f"`separator` must be one character, and no quote or line end. Got {separator!r}. Leave it out to have it found, "
             "or replace it in the file."
         )
-    separator = separator or max(SEPARATORS, key=lambda s: _agreement(first, s))
+    if not separator:
+        separator = max(SEPARATORS, key=lambda s: _agreement(first, s))
+        if not any(_fields(first, s) for s in SEPARATORS) and _agreement(first, " ")[0] == 1:
+            separator = " "
     lines = _rows(file, text, separator)
     header, above = next(lines)[2], 0
     while _fields(first, separator) > 1 and sum(map(bool, header)) < 2:  # a title
@@ -167,7 +173,7 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
     twice, uses = Counter(names).most_common(1)[0]
     if uses > 1:
         raise ValueError(f"{file} has two columns {twice!r}. Rename one.")
-    if all(re.fullmatch(POINT_NUMBER, n) or n.lstrip("+-").isdigit() for n in names):
+    if all(re.fullmatch(POINT_NUMBER, n) or n.lstrip("+-").isdigit() or DATE.match(n) for n in names):
         raise ValueError(f"The first line of {file} must hold the names of the columns. Got {', '.join(names[:5])}.")
     rows, where, broken, long = [], [], [], []
     for line, end, row in lines:
@@ -221,6 +227,9 @@ def _decode(file: Path) -> tuple[str, list[str]]:
     else:
         _check_size(file, file.stat().st_size, MAX_TEXT)
         data = file.read_bytes()
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        with suppress(UnicodeDecodeError):
+            return data.decode("utf-16"), ["the text was read as UTF-16"]
     if b"\0" in data[:10_000]:
         raise ValueError(f"{file} is not a text file in UTF-8. Save it as CSV in UTF-8.")
     try:

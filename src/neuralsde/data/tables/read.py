@@ -49,6 +49,11 @@ CLOCK_TIME = r"\d{1,2}:\d\d(?::\d\d)?(?: ?[AaPp][Mm])?"
 LOST = 0.25  # share of the rows from which on an id is missed
 SENTINELS = (-99.0, -999.0, -9999.0, -99999.0, 99999.0, 9999.0, 999.0)
 """Numbers that are written for missing ones."""
+FAR, RARE, YEAR_OF_DAYS = (
+    20,
+    0.05,
+    365,
+)  # spans of most dates, at least years, from which on some are none; and their share
 LOOKED_AT, MIXED = (
     1_000,
     0.01,
@@ -339,13 +344,15 @@ def _conventional(
     cells: Cells, id: str | None, time: str | None, columns: Sequence[str] | None, context: Sequence[str]
 ) -> tuple[str | None, str | None, Sequence[str] | None]:
     """The columns `unique_id`, `ds` and `y`, where they are there and nothing else was said."""
-    free = {name for name in cells.columns if name not in {*(columns or ()), *context}}
+    used = {*(columns or ()), *context}
+    free = {name.lower(): name for name in reversed(cells.columns) if name not in used}
+    free |= {name: name for name in ("ds", "unique_id", "y") if name in cells.columns and name not in used}
     if time is None and "ds" in free:
-        time = "ds"
+        time = free["ds"]
         if id is None and "unique_id" in free:
-            id = "unique_id"
+            id = free["unique_id"]
         if columns is None and "y" in free:
-            columns = ["y"]
+            columns = [free["y"]]
     return id, time, columns
 
 
@@ -451,6 +458,11 @@ class _Rows:
                     f"The column {column!r} must hold times. Most can be read as `date_format={near[0]!r}`, but not "
                     f"{self.example(column, mask)}. Write all in one way."
                 )
+            if self._is_clock(column):
+                raise ValueError(
+                    f"The column {column!r} holds times of the day without a date, e.g. {self.example(column, wrong)}. Write the "
+                    "date with them, or name no time column where rows are evenly spaced."
+                )
             read_as = "ISO dates" if date_format is None else f"dates written as `date_format={date_format!r}`"
             raise ValueError(
                 f"The column {column!r} must hold times: numbers or {read_as}. Got {self.example(column, wrong)}. Name another "
@@ -461,6 +473,11 @@ class _Rows:
             self._refuse_mixed(column, wrong, int((~missing).sum()), date_format)
             self.drop(wrong, f"{column} is no time, e.g. {self.example(column, wrong)}")
         read = ~missing & ~wrong
+        far = _far(stamps, read)
+        if far.any():
+            self.drop(far, f"a date far from all others, e.g. {self.example(column, far)}")
+            read &= ~far
+            stamps = np.where(far, np.datetime64("NaT"), stamps)
         zone = self._zone(column, read, stamps[read])
         kind = KINDS[stamps.dtype.kind]
         if kind == "numbers" and (word := guess_numbers(stamps[read])):
@@ -546,6 +563,8 @@ class _Rows:
         if not forms and read.mean() < 0.9:
             if not called:
                 return ""
+            if self._is_clock(name):
+                return f"{name} holds times of the day without a date, e.g. {show_cell(few.iloc[0])}: write the date with them"
             near = nearest_format(few)
             cell = show_cell(few.iloc[int(np.argmin(read)) if near is None else near[1]])
             return f"{name} may hold times, but {cell} is not one that can be read: write dates as 2024-05-31"
@@ -772,6 +791,17 @@ class _Rows:
             notes=tuple(self.notes),
             offer=self.offer,
         )
+
+
+def _far(stamps: np.ndarray, read: np.ndarray) -> np.ndarray:
+    """Dates that stand for none, such as 0001-01-01 and 9999-12-31: a few, very far from the others (rows,)."""
+    if stamps.dtype.kind != "M" or read.sum() < FEW:
+        return np.zeros(len(stamps), bool)
+    days = np.where(read, stamps.astype("M8[D]").astype(np.int64), 0)
+    low, high = np.quantile(days[read], [0.1, 0.9])
+    away = FAR * max(high - low, YEAR_OF_DAYS)
+    far = read & ((days < low - away) | (days > high + away))
+    return far if far.sum() <= RARE * read.sum() else np.zeros_like(far)
 
 
 def _is_number(text: str) -> bool:
