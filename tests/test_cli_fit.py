@@ -65,9 +65,8 @@ def test_fit_leaves_a_model_its_record_and_a_report(run_dir):
         "- 1 dropped: repeats an earlier row (first: line 202)",
         "- b: 1 cell(s) without a number, e.g. 'error' in line 5: missing",
         "- 2 row(s) earlier than the row before in their path: sorted by time",
-        "- when was converted to UTC",
         "- columns not used: state (not asked for), n (not asked for)",
-        "- time: when, dates; counted in min from 2026-03-28T23:00:00Z",
+        "- time: when, dates; counted in min from 2026-03-29 00:00+01:00",
         "5 path(s), 200 observations; per path: 40",
         "the default settings, but net.width = 8, net.depth = 1, law = Moments(steps=1, most=32, measurement=False)",
         "one step is 1 min",
@@ -279,7 +278,7 @@ def test_sample_goes_on_from_the_end_of_each_path(run_dir, tmp_path, capsys):
     assert "Wrote 2 paths from each of 5 ends at 4 times" in capsys.readouterr().out
     rows = read(tmp_path / "p.csv")
     assert list(rows[0]) == ["id", "path", "time", "a", "b"] and len(rows) == 5 * 2 * 4
-    assert [r["time"] for r in rows[:4]] == [f"2026-03-28T23:{m}:00Z" for m in (39, 40, 41, 42)]
+    assert [r["time"] for r in rows[:4]] == [f"2026-03-29 00:{m}+01:00" for m in (39, 40, 41, 42)]
     last = [line.split(",") for line in (run_dir.parent / "pumps.csv").read_text().splitlines() if "T00:39" in line]
     for line in last:
         own = [r for r in rows if r["id"] == line[0]]
@@ -297,9 +296,11 @@ def test_sample_from_a_state_of_a_model_that_knows_dates(run_dir, tmp_path, caps
     call(*job, *out, "--start-context", "1")
     rows = read(tmp_path / "p.csv")
     assert list(rows[0]) == ["path", "time", "a", "b"] and rows[0]["a"] == "0.5"
-    assert [r["time"] for r in rows] == [f"2026-03-28T23:{m}:00Z" for m in (39, 40, 41)]  # from the end of the data
+    assert [r["time"] for r in rows] == [f"2026-03-29 00:{m}+01:00" for m in (39, 40, 41)]  # from the end of the data
+    call(*job, *out, "--start-context", "1", "--start-time", "2030-07-01")  # midnight there
+    assert read(tmp_path / "p.csv")[0]["time"] == "2030-07-01 00:00+01:00"
     call(*job, *out, "--start-context", "1", "--start-time", "2030-01-01T12:00:00+02:00")
-    assert [r["time"][:16] for r in read(tmp_path / "p.csv")] == [f"2030-01-01T10:0{m}" for m in range(3)]
+    assert [r["time"][:16] for r in read(tmp_path / "p.csv")] == [f"2030-01-01 11:0{m}" for m in range(3)]
     assert "`--start-time` must be an ISO date" in fails(capsys, *job, "--start-context", "1", "--start-time", "7")
     assert "`--start-context` must hold the model's 1 context value(s). Got nothing" in fails(capsys, *job)
     assert "either --start, the first state, or --data" in fails(capsys, "sample", run_dir, "--stop", "1")
@@ -355,3 +356,20 @@ def test_a_rising_loss_is_remarked_on(tmp_path, name):
     assert "nan" not in "".join(losses(tmp_path / "metrics.jsonl"))  # the first line has no flow
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines[:2]) + "\n")
     assert "lowest" not in "".join(losses(tmp_path / "metrics.jsonl"))
+
+
+def test_a_date_column_that_was_not_named_is_offered_at_the_end_too(tmp_path, capsys):
+    rows = [f"{k % 28 + 1:02d}.{k // 28 + 1:02d}.2024,{k % 7}\n" for k in range(60)]
+    (tmp_path / "sales.csv").write_text("Datum,amount\n" + "".join(rows))
+    call("fit", tmp_path / "sales.csv", *TINY, "--output", tmp_path / "run")
+    said = "! Rows were taken in their order. Datum holds dates, e.g. '01.01.2024': give `--time Datum` to use it"
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+def test_stamps_that_are_not_even_are_told_with_what_to_type(np_rng, tmp_path, capsys):
+    days = np.datetime64("2021-01-04") + np.arange(0, 7 * 60, 7) + np_rng.integers(0, 3, 60)
+    (tmp_path / "weeks.csv").write_text("ds,y\n" + "".join(f"{d},{k % 9}\n" for k, d in enumerate(days)))
+    call("fit", tmp_path / "weeks.csv", "--budget", "1 s", "--no-progress", "--output", tmp_path / "run")
+    said = capsys.readouterr().out
+    assert "! The stamps are not evenly spaced: series are fitted as paths. Got gaps of" in said
+    assert "Give `--freq W` if each is of its own week." in said

@@ -61,11 +61,11 @@ def test_forecast_writes_quantiles_of_every_path(folder, tmp_path, capsys):
     job = ["forecast", folder / "model", "--data", folder / "walks.csv", *COLUMNS, *options]
     call(*job, "--output", tmp_path / "f.csv", "--plot", tmp_path / "f.png")
     text = capsys.readouterr().out
-    assert "walks.csv: " in text and "Wrote forecasts of 6 path(s), 2 ahead" in text
+    assert "walks.csv: " in text and "Wrote forecasts of 6 series, 2 ahead, to" in text
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
     rows = read(tmp_path / "f.csv")
-    assert list(rows[0]) == ["id", "time", "feature", "mean", "q0.1", "q0.9"] and len(rows) == 6 * 4 * 2
-    assert {r["id"] for r in rows} == {f"id{k}" for k in range(6)} and {r["feature"] for r in rows} == {"a", "b"}
+    assert list(rows[0]) == ["unique_id", "ds", "feature", "NSDE", "q0.1", "q0.9"] and len(rows) == 6 * 4 * 2
+    assert {r["unique_id"] for r in rows} == {f"id{k}" for k in range(6)} and {r["feature"] for r in rows} == {"a", "b"}
 
     # The same by hand
     from neuralsde import load
@@ -76,25 +76,25 @@ def test_forecast_writes_quantiles_of_every_path(folder, tmp_path, capsys):
     table = read_table(folder / "walks.csv", id="who", time="when", columns=["a", "b"])
     made = futures(load(folder / "model"), table.data, horizon=2.0, num_times=4, num_paths=40, seed=3)
     path = int(made.path[table.ids.index("id3")])
-    own = [r for r in rows if r["id"] == "id3"]
+    own = [r for r in rows if r["unique_id"] == "id3"]
     low, high = quantiles(made.samples[path], [0.1, 0.9])
     for k, name in enumerate(("a", "b")):
         shown = [r for r in own if r["feature"] == name]
-        np.testing.assert_allclose([float(r["time"]) for r in shown], made.times[path], rtol=1e-9)
-        np.testing.assert_allclose([float(r["mean"]) for r in shown], made.samples[path, :, :, k].mean(0), rtol=1e-5)
+        np.testing.assert_allclose([float(r["ds"]) for r in shown], made.times[path], rtol=1e-9)
+        np.testing.assert_allclose([float(r["NSDE"]) for r in shown], made.samples[path, :, :, k].mean(0), rtol=1e-5)
         np.testing.assert_allclose([float(r["q0.1"]) for r in shown], low[:, k], rtol=1e-5)
         np.testing.assert_allclose([float(r["q0.9"]) for r in shown], high[:, k], rtol=1e-5)
 
 
 def test_dates_come_back_as_dates(folder, tmp_path):
-    options = ["--time-unit", "h", "--horizon", "3", "--num-times", "3", "--num-paths", "20"]
+    options = ["--time-unit", "h", "--horizon", "3", "--num-times", "3", "--num-paths", "50"]
     call(
         "forecast", folder / "model", "--data", folder / "dates.csv", *COLUMNS, *options, "--output", tmp_path / "f.csv"
     )
-    rows = [r for r in read(tmp_path / "f.csv") if r["id"] == "id0" and r["feature"] == "a"]
+    rows = [r for r in read(tmp_path / "f.csv") if r["unique_id"] == "id0" and r["feature"] == "a"]
     source = pd.read_csv(folder / "dates.csv")
     last = pd.to_datetime(source[source.who == "id0"].when, format="ISO8601").max()
-    got = [pd.Timestamp(r["time"]).tz_localize(None) for r in rows]
+    got = [pd.Timestamp(r["ds"]).tz_localize(None) for r in rows]
     assert all(abs((g - last) - pd.Timedelta(hours=k + 1)) < pd.Timedelta(milliseconds=1) for k, g in enumerate(got))
 
 
@@ -115,13 +115,13 @@ def test_forecast_with_a_planned_context(tmp_path, capsys):
     pd.DataFrame(later).to_csv(tmp_path / "plan.csv", index=False)
     names = ["--id", "who", "--time", "when", "--columns", "x", "--context", "c"]
     job = ["forecast", tmp_path / "model", "--data", tmp_path / "known.csv", *names, "--output", tmp_path / "f.csv"]
-    job += ["--num-times", "6", "--num-paths", "30"]
+    job += ["--num-times", "6", "--num-paths", "50"]
     plan = [(np.arange(8.0, 38.0), values) for values in ahead]
     for more, given, horizon in ((["--future", tmp_path / "plan.csv"], plan, 30.0), ([], None, 20.0)):
         call(*job, *more)
         assert f"{horizon:g} ahead" in capsys.readouterr().out
-        made = futures(model, data, horizon=horizon, num_times=6, num_paths=30, plan=given)
-        got = [float(r["mean"]) for r in read(tmp_path / "f.csv")]
+        made = futures(model, data, horizon=horizon, num_times=6, num_paths=50, plan=given)
+        got = [float(r["NSDE"]) for r in read(tmp_path / "f.csv")]
         np.testing.assert_allclose(got, made.samples.mean(1).flatten(), rtol=1e-4, atol=1e-5)
     (tmp_path / "bad.csv").write_text("who,when,c\none,9,on\ntwo,9,1\n")
     assert "'c' must hold a number in every row. Got 'on' in line 2" in fails(
@@ -148,7 +148,7 @@ def keep(series, folder):
 def test_a_model_may_bring_the_names_of_its_columns(folder, tmp_path):
     shutil.copytree(folder / "model", tmp_path / "model")
     keep(record(), tmp_path / "model")
-    options = ["--horizon", "1", "--num-times", "2", "--num-paths", "20", "--output", tmp_path / "f.csv"]
+    options = ["--horizon", "1", "--num-times", "2", "--num-paths", "50", "--output", tmp_path / "f.csv"]
     call("forecast", tmp_path / "model", "--data", folder / "walks.csv", *options)
     one = (tmp_path / "f.csv").read_text()
     call("forecast", tmp_path, "--data", folder / "walks.csv", *options)  # a run folder
@@ -162,7 +162,7 @@ def test_a_model_may_bring_the_names_of_its_columns(folder, tmp_path):
 def test_stamps_of_another_kind_than_in_training_are_refused(folder, tmp_path, capsys):
     shutil.copytree(folder / "model", tmp_path / "model")
     keep(record(), tmp_path / "model")
-    job = ["forecast", tmp_path / "model", "--num-times", "2", "--num-paths", "20", "--output", tmp_path / "f.csv"]
+    job = ["forecast", tmp_path / "model", "--num-times", "2", "--num-paths", "50", "--output", tmp_path / "f.csv"]
     text = fails(capsys, *job, "--data", folder / "dates.csv")
     assert "trained on numbers as time. Got dates in 'when' of dates.csv. Say in which unit" in text
     call(*job, "--data", folder / "dates.csv", "--time-unit", "h")  # now the unit is known
@@ -176,7 +176,7 @@ def test_stamps_of_another_kind_than_in_training_are_refused(folder, tmp_path, c
 def test_separator_and_decimal_sign_of_the_training_are_kept(folder, tmp_path):
     shutil.copytree(folder / "model", tmp_path / "model")
     pd.read_csv(folder / "walks.csv").to_csv(tmp_path / "space.txt", sep=" ", decimal=",", index=False)
-    job = ["forecast", tmp_path / "model", "--num-times", "2", "--num-paths", "20", "--output", tmp_path / "f.csv"]
+    job = ["forecast", tmp_path / "model", "--num-times", "2", "--num-paths", "50", "--output", tmp_path / "f.csv"]
     call(*job, "--data", folder / "walks.csv", *COLUMNS)
     wanted = (tmp_path / "f.csv").read_text()
     call(*job, "--data", tmp_path / "space.txt", *COLUMNS, "--separator", " ", "--decimal", ",")
@@ -187,9 +187,9 @@ def test_separator_and_decimal_sign_of_the_training_are_kept(folder, tmp_path):
 
 
 def test_only_some_paths(folder, tmp_path, capsys):
-    job = ["forecast", folder / "model", "--data", folder / "walks.csv", *COLUMNS, "--num-paths", "20"]
+    job = ["forecast", folder / "model", "--data", folder / "walks.csv", *COLUMNS, "--num-paths", "50"]
     call(*job, "--ids", "id4", "id1", "--output", tmp_path / "f.csv")
-    assert {r["id"] for r in read(tmp_path / "f.csv")} == {"id1", "id4"}
+    assert {r["unique_id"] for r in read(tmp_path / "f.csv")} == {"id1", "id4"}
     text = fails(capsys, *job, "--ids", "id9")
     assert "There is no path 'id9' in walks.csv. Its paths are id" in text
 
@@ -219,7 +219,7 @@ def test_one_path_was_trained_on_up_to_where_it_was_held_out(dates, folder, tmp_
     whole.to_csv(tmp_path / "one.csv", index=False)
     call(*job)
     assert "! The model was trained on a table of this name" in (text := capsys.readouterr().out)
-    shown = str(begin)[:19].replace(" ", "T") if dates else f"{begin:.6g}"
+    shown = str(begin)[:19] if dates else f"{begin:.6g}"
     assert f"Held out was its end: score a table that begins at {shown}" in text
     whole[whole.when >= begin].to_csv(tmp_path / "one.csv", index=False)
     call(*job)
@@ -263,6 +263,7 @@ def test_evaluate_writes_scores_and_figures(folder, tmp_path, capsys):
 
     data = read_table(folder / "walks.csv", id="who", time="when", columns=["a", "b"]).data
     same = evaluate_forecasts(load(folder / "model"), data, horizon=2.0, num_times=5, num_paths=40, origins_per_path=2)
+    assert scores.pop("leads")["span"] == f"{same['horizon']:.4g}"
     assert scores == json.loads(json.dumps(same))
 
 

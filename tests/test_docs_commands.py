@@ -29,7 +29,10 @@ FAST = {
         "nsde forecast runs/pumps --data pumps.csv --horizon 300 --plot forecast.png": FEW_PATHS,
         "nsde evaluate runs/pumps --data other.csv": FEW_PATHS,
     },
-    "series": {"nsde fit sales.csv --id shop --time day --columns amount": "--budget 1s --no-progress"},
+    "series": {
+        "nsde fit sales.csv --id shop --time day --columns amount": "--budget 1s --no-progress",
+        "nsde fit shop.csv --context price heat --known-ahead price --future prices.csv": "--budget 1s --no-progress",
+    },
     "covariates": {
         "nsde fit rooms.csv --id room --time t --columns temperature --context heater": FEW_STEPS,
         "nsde forecast runs/rooms --data rooms.csv --future plan.csv --horizon 2": FEW_PATHS,
@@ -121,6 +124,10 @@ def prepare_series():
     days = np.datetime64("2024-01-01") + np.arange(60)
     rows = [f"{shop},{day},{10 + k % 7}" for shop in ("a", "b") for k, day in enumerate(days)]
     Path("sales.csv").write_text("\n".join(["shop,day,amount", *rows]))
+    rows = [f"{day},{10 + k % 7},{k % 3},{k % 5}" for k, day in enumerate(days)]
+    Path("shop.csv").write_text("\n".join(["ds,y,price,heat", *rows]))
+    later = [f"{day},{k % 3}" for k, day in enumerate(days[-1] + np.arange(1, 15))]
+    Path("prices.csv").write_text("\n".join(["ds,price", *later]))
 
 
 def prepare_covariates():

@@ -56,8 +56,8 @@ def test_a_fit_that_writes_nothing_has_it_all(here, tmp_path, monkeypatch):
     assert fitted.held_out.values["crps"]["mean"] == pytest.approx(scores["crps"]["mean"])
     assert "pumps.csv: 202 rows read" in said[0] and "5 path(s), 200 observations" in said[0]
     assert "# A Neural SDE of pumps.csv" in fitted.report and "nsde forecast" not in fitted.report
-    made = nsde.forecast_table(fitted, here / "pumps.csv", num_times=2, num_paths=20, seed=1)
-    again = nsde.forecast_table(here / "cli", table, num_times=2, num_paths=20, seed=1)
+    made = nsde.forecast_table(fitted, here / "pumps.csv", num_times=2, num_paths=50, seed=1)
+    again = nsde.forecast_table(here / "cli", table, num_times=2, num_paths=50, seed=1)
     assert list(made.rows()) == list(again.rows())
 
 

@@ -41,6 +41,20 @@ def test_fans_show_quantiles_of_the_samples(np_rng, tmp_path):
     assert "truth" not in {line.get_label() for line in axes[0, 1].lines}  # nothing is known there
 
 
+def test_many_forecasts_of_one_feature_are_small_multiples(np_rng):
+    fans = [fan(np_rng, num_features=1, truth=False) for _ in range(5)]
+    figure = plots.fan_chart(fans, ["x"], title="5 of 22 series")
+    shown = [ax for ax in figure.axes if ax.get_visible()]
+    assert len(figure.axes) == 6 and len(shown) == 5 and figure.get_suptitle() == "5 of 22 series"
+    assert [ax.get_ylabel() for ax in shown] == ["x", "", "", "x", ""]
+    limits = {ax.get_ylim() for ax in shown}
+    assert len(limits) == 5  # each on its own scale
+    for ax, own in zip(shown, fans):
+        line = next(line for line in ax.lines if line.get_label() == "past")
+        np.testing.assert_allclose(line.get_ydata(), own.past[:, 0])
+    assert len(plots.fan_chart(fans, ["x"]).axes) == 6 and len(plots.fan_chart(fans[:3], ["x"]).axes) == 3
+
+
 def scores(ci95):
     level = {"mean": 0.4, "ci95": ci95}
     lead = [{"lead": 1.0, "mean": 0.2, "ci95": ci95}, {"lead": 2.0, "mean": 0.3, "ci95": ci95}]
@@ -62,3 +76,7 @@ def test_calibration_figure(ci95, tmp_path):
     np.testing.assert_allclose([bar.get_height() for bar in pit.patches[:4]], [0.4, 0.8, 1.2, 1.6])
     assert len(pit.patches) == (4 if ci95 is None else 5)
     assert [line.get_label() for line in leads.lines] == ["model", "random walk"]
+    told = {"leads": {"at": [1.5, 3.5], "label": "steps ahead, each a month"}}
+    leads = plots.calibration(scores(ci95) | told).axes[2]
+    np.testing.assert_allclose(leads.lines[0].get_xdata(), [1.5, 3.5])
+    assert leads.get_xlabel() == "steps ahead, each a month"

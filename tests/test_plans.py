@@ -92,7 +92,7 @@ def test_parquet(tmp_path):
         (
             "dates",
             "who,t,c\na,2026-01-01 01:00,1\nb,2026-01-02,2\n",
-            "no row of 'a' after its last one, 2026-01-01T02:00:00Z",
+            "no row of 'a' after its last one, 2026-01-01 02:00. Add",
         ),
         ("zones", "who,t,c\na,2026-01-01T03:00,1\n", "must name time zones, as known.csv does. Got '2026-01-01T03:00'"),
     ],

@@ -17,7 +17,7 @@ from neuralsde.forecast.tables import TableForecast
 from neuralsde.studio.columns import guess_reading
 from neuralsde.studio.desk import Desk, read
 from neuralsde.studio.examples import EXAMPLES, write_example
-from neuralsde.studio.forecasting import LEVELS, TESTS, _apart, clock_of, forecast, forecast_csv, panels_of
+from neuralsde.studio.forecasting import LEVELS, TESTS, _apart, clock_of, forecast, panels_of
 from neuralsde.studio.table import MOST_BYTES, YourTable
 from neuralsde.studio.video import Video
 
@@ -73,8 +73,8 @@ def test_the_series_id_is_guessed_where_times_repeat(tmp_path):
 def test_a_table_that_cannot_be_read_says_why_and_may_be_mended(tab):
     dates = "\n".join(f"{1 + k % 9:02d}/{1 + k // 9:02d}/2024,{k * k % 17}" for k in range(81))
     shown = given(tab, f"when,level\n{dates}\n")
-    assert "must hold times" in shown["table"]["error"] and not shown["panels"]
-    with pytest.raises(ValueError, match="must hold times"):
+    assert "can be read in 2 ways" in shown["table"]["error"] and not shown["panels"]
+    with pytest.raises(ValueError, match="can be read in 2 ways"):
         tab.call("forecast", {})
     shown = tab.call("read", {"time": "when", "date_format": "%d/%m/%Y"})
     assert shown["table"]["error"] == "" and shown["table"]["kept"] == 81
@@ -172,9 +172,9 @@ def test_the_file_of_forecasts_is_that_of_the_library(fitted, tmp_path):
     made = model.forecast(7, num_paths=20, quantiles=(0.1, 0.9))
     assert isinstance(made, TableForecast)
     made.write(tmp_path / "forecast.csv")
-    assert forecast_csv(made).encode() == (tmp_path / "forecast.csv").read_bytes()
-    rows = list(csv.DictReader(io.StringIO(forecast_csv(made))))
-    assert len(rows) == 4 * 7 and rows[0]["time"] == "2025-06-09T00:00:00Z"
+    assert made.text().encode() == (tmp_path / "forecast.csv").read_bytes()
+    rows = list(csv.DictReader(io.StringIO(made.text())))
+    assert len(rows) == 4 * 7 and rows[0]["ds"] == "2025-06-09"
 
 
 @pytest.mark.slow

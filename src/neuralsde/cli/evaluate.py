@@ -134,13 +134,14 @@ class Evaluate(TableOptions):
     data: Path | None = None
     """Table with one row per observation: .csv or .parquet."""
     horizon: float | None = None
-    """Time ahead, in the units of the stamps; default 20 training steps, or half the longest path."""
+    """Steps ahead of a model of series (default as in its fit); else time ahead in the units of the stamps (default 20
+    training steps, or half the longest series)."""
     num_times: int = 20
-    """Observations scored per forecast."""
+    """Observations scored per forecast of a model of uneven stamps."""
     num_paths: int | None = None
     """Samples per forecast (default 200), or paths to draw for a run (default as in its config)."""
     origins_per_path: int | None = None
-    """Forecasts per path; default 100 over all paths."""
+    """Forecasts per series; default as in the backtest, or 100 over all series of uneven stamps."""
     seed: int = 0
     """Seed of the samples."""
     output: Path | None = None

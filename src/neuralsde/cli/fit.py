@@ -45,7 +45,9 @@ class SeriesFit:
     freq: str | None = None
     """Frequency as pandas writes it: h, D, B, W, MS, … (found if not given)."""
     known_ahead: tuple[str, ...] = ()
-    """Columns of --context whose future is known."""
+    """Columns of --context whose future is known; the others are held at their last value."""
+    future: Path | None = None
+    """Table of their future, one row per step: id, time and these columns."""
 
 
 @tyro.conf.configure(tyro.conf.AvoidSubcommands)
@@ -59,8 +61,8 @@ class Fit:
     SHORT: ClassVar[dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("data", "output", "holdout", "budget", "steps", "resume"), ()),
         "table": ("id", "time", "columns", "context", "time_unit", "date_format", "na_values"),
-        "series": ("horizon", "season", "known_ahead"),
-        "video": ("dataset", "size", "fps", "num_context", "autoencoder"),
+        "series": ("horizon", "season", "known_ahead", "future"),
+        "video": ("dataset", "size", "fps", "num_context"),
     }
     """The options that `--help` shows."""
 
@@ -123,9 +125,12 @@ class Fit:
         if fitted.held_out is not None:
             print("\n".join(fitted.held_out.lines()))
         print(f"Wrote {folder}: report.md, model/, series.json, metrics.jsonl, results.json")
+        if table.report.offer:
+            print(f"! Rows were taken in their order. {in_flags(table.report.offer, Fit)}")
 
     def _is_even(self, table: Table) -> bool:
         """Whether the table is taken for series at even times: asked for, or dates with a frequency and nothing against it."""
+        from neuralsde.data.tables.calendars import why_uneven
         from neuralsde.forecast.series import SHORTEST, frequency_of
 
         train = {"train"} if self.train != TrainConfig(seed=self.train.seed) else set()
@@ -135,14 +140,25 @@ class Fit:
             refuse(chosen, "series at even times are forecast by a model that is chosen for them.")
             return True
         long = int(table.data.lengths.max()) >= 2 * SHORTEST
-        return not against and long and table.time.kind == "dates" and frequency_of(table) is not None
+        if against or not long or table.time.kind != "dates":
+            return False
+        even = frequency_of(table) is not None
+        if not even:
+            why = in_flags(why_uneven(table.every_stamp()), Fit)
+            print(f"! The stamps are not evenly spaced: series are fitted as paths. {why}\n")
+        return even
 
     def _fit_series(self, table: Table, folder: Path) -> None:
-        from neuralsde.forecast.series import fit_series
+        from neuralsde.forecast.series import command_ahead, fit_series
 
         print(in_flags(str(table.report), Fit))
-        seasons = [float(s) if s.replace(".", "", 1).isdigit() else s for s in self.series.season]
-        how = dataclasses.asdict(self.series) | {"season": seasons[0] if len(seasons) == 1 else seasons}
+        how = dict(vars(self.series))
         how |= {"seed": self.train.seed, "progress": self.options.progress, "budget": self.budget or "2 min"}
-        fit_series(table, output=folder, resume=self.resume, **how)
-        print(f"\nWrote {folder}: report.md, forecast.csv, forecast.png, model/, results.json")
+        fitted = fit_series(table, output=folder, resume=self.resume, **how)
+        if not self.options.progress:
+            print(f"\n{fitted.report}")
+        names = ("report.md", "forecast.csv", "forecast.png", "model", "results.json")
+        print(f"\nWrote {folder}: {', '.join(name for name in names if (folder / name).exists())}")
+        if not (folder / "forecast.csv").exists():
+            known = ", ".join(fitted.record.known_ahead)
+            print(f"No forecast was made: {known} must be known ahead. Type\n  {command_ahead(folder, self.data)}")

@@ -32,7 +32,8 @@ class Columns:
     time_unit: Literal["us", "ms", "s", "min", "h", "d"] | None = None
     """Unit of dates and durations."""
     date_format: str | None = None
-    """Format of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M"."""
+    """Format of dates that are not ISO, as for strptime, e.g. "%d/%m/%Y %H:%M" (found if one fits all); or quarter (2005Q1),
+    week (2024-W05), excel (days) or unix (seconds)."""
     separator: str | None = None
     """Column separator of the CSV (detected if not given)."""
     decimal: Literal[".", ","] | None = None
@@ -83,17 +84,17 @@ class Forecast(TableOptions):
     future: Path | None = None
     """Table of known or planned covariates: id, time and context columns (the last covariates are held if not given)."""
     horizon: float | None = None
-    """Steps ahead, or for models of uneven stamps time ahead in the unit of the training."""
+    """Steps ahead of a model of series (default as in its fit); else time ahead in the unit of the training."""
     num_times: int = 50
-    """Forecast times."""
+    """Forecast times of a model of uneven stamps."""
     num_paths: int = 200
     """Samples per series."""
-    quantiles: tuple[float, ...] = (0.05, 0.5, 0.95)
-    """Probabilities of the quantiles in the file."""
+    quantiles: tuple[float, ...] = ()
+    """Probabilities of quantiles in the file (the ends of the 80 and 95 % intervals if not given)."""
     seed: int = 0
     """Seed of the samples."""
     output: Path = Path("forecast.csv")
-    """Where to write: id, time, feature, mean, quantiles."""
+    """Where to write: unique_id, ds, NSDE (the mean), NSDE-lo-80, NSDE-hi-80, …"""
     plot: Path | None = None
     """Image file of a fan chart of the first series."""
 
@@ -104,7 +105,7 @@ class Forecast(TableOptions):
             need("A figure", "matplotlib")
         model, table = self.open(self.model, self.data)
         made = forecast_table(model, table, **keywords(forecast_table, self))
-        print(f"Wrote forecasts of {len(made.forecasts.path)} path(s), {made.horizon:g} ahead, to {self.output}.")
+        print(f"Wrote forecasts of {made.num_series} series, {made.span}, to {self.output}.")
         if self.plot is not None:
             made.draw(self.plot)
             print(f"Wrote {self.plot}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from neuralsde.data.dates import WORDS, read_word
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -44,8 +46,8 @@ def as_stamps(column: pd.Series) -> np.ndarray:
 def parse_stamps(column: pd.Series, *, date_format: str | None = None) -> np.ndarray:
     """Stamps as float64, datetime64 (UTC) or timedelta64; what cannot be read is NaN or NaT.
 
-    Text is read as numbers where half of it or more are numbers, else as dates: ISO, or as `date_format` (strptime) says,
-    which numbers follow too. Dates without a zone are taken as UTC.
+    Text is read as numbers where half of it or more are numbers, else as dates: ISO, or as `date_format` (strptime, or one of
+    `dates.WORDS`) says, which numbers follow too. Dates without a zone are taken as UTC.
     """
     import pandas as pd
 
@@ -54,6 +56,8 @@ def parse_stamps(column: pd.Series, *, date_format: str | None = None) -> np.nda
         return column.to_numpy()
     if kind.is_datetime64_any_dtype(column):
         return (column.dt.tz_convert(None) if column.dt.tz is not None else column).to_numpy()
+    if date_format in WORDS:
+        return read_word(column, date_format)
     if date_format is None:
         numbers = pd.to_numeric(column, errors="coerce")
         if kind.is_numeric_dtype(column) or numbers.notna().sum() >= 0.5 * max(1, column.notna().sum()):
@@ -88,13 +92,27 @@ def has_zone(column: pd.Series) -> np.ndarray:
     return column.map(str).str.contains(ZONE, regex=True).to_numpy(dtype=bool)
 
 
-def look_like_days(stamps: np.ndarray) -> bool:
-    """Whether all these numbers read as days since 1900, written as 20240131."""
+def format_of_numbers(stamps: np.ndarray) -> str | None:
+    """How all these numbers read as dates: days as 20240131, or months over a turn of the year as 202401; None: they do not."""
     import pandas as pd
 
-    if not len(stamps) or not ((stamps == stamps.round()) & (stamps >= 19000101) & (stamps <= 21001231)).all():
-        return False
-    return bool(pd.to_datetime(stamps.astype(np.int64).astype(str), format="%Y%m%d", errors="coerce").notna().all())
+    if len(stamps) < 2 or not (stamps == stamps.round()).all():
+        return None
+    low, high = stamps.min(), stamps.max()
+    if low >= 19000101 and high <= 21001231:
+        texts = stamps.astype(np.int64).astype(str)
+        days = bool(pd.to_datetime(texts, format="%Y%m%d", errors="coerce").notna().all())
+        return "%Y%m%d" if days else None
+    months = low >= 190001 and high <= 210012 and high - low >= 89 and (stamps % 100 >= 1) & (stamps % 100 <= 12)
+    return "%Y%m" if np.all(months) else None
+
+
+def guess_numbers(stamps: np.ndarray) -> str | None:
+    """The word for numbers that may be dates: days as Excel counts them, or seconds since 1970; None: neither."""
+    low, high = (np.min(stamps), np.max(stamps)) if len(stamps) > 1 else (0.0, 0.0)
+    if low >= 20_000 and high <= 80_000 and high - low < 20_000:
+        return "excel"
+    return "unix" if (low >= 3e8 and high <= 4.2e9) or (low >= 3e11 and high <= 4.2e12) else None
 
 
 def number_ids(column: pd.Series) -> np.ndarray:

@@ -20,7 +20,7 @@ from neuralsde.export.graphs import Graph, Port
 from neuralsde.export.rollout import Rollout, copy_for_export
 from neuralsde.forecast.decomposition import Decomposition
 from neuralsde.forecast.own import MEMORIES, recursion
-from neuralsde.forecast.panel import contexts_ahead, last_slots, parts_of
+from neuralsde.forecast.panel import Past, contexts_ahead
 from neuralsde.forecast.series import SeriesModel
 from neuralsde.solvers.noise import Noise
 
@@ -111,7 +111,10 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
             Port("size", (size,), "of what the own way leaves, in units of `scale`", "float64"),
         ]
     if scale.context_size:
-        told = "covariates, then sine and cosine of each season's phase where the decomposition has `phases`"
+        told = (
+            "covariates, those known ahead at the step that is reached too, then sine and cosine of each season's phase"
+        )
+        told += " where the decomposition has `phases`"
         inputs.append(Port("context", (num, scale.context_size), f"{told}; each holds to the next step"))
 
     def random(batch: int, rng: torch.Generator) -> list[Tensor]:
@@ -143,28 +146,34 @@ def _memories() -> str:
 
 
 @door
-def series_inputs(fitted: SeriesModel, table: Any = None, *, steps: Count | None = None) -> dict[str, np.ndarray]:
+def series_inputs(
+    fitted: SeriesModel, table: Any = None, *, steps: Count | None = None, future: Any = None
+) -> dict[str, np.ndarray]:
     """The inputs of the exported plan but for its noise, one row per series of a table.
 
-    Where each column was learned as a series of its own, there is one row per series and column.
+    Where each column was learned as a series of its own, there is one row per series and column. `future` is a table of the
+    covariates that are known ahead, one row per step.
     """
     own = fitted.table if table is None else fitted.read(table)
     if own is None:
         raise ValueError("A model that was loaded has no table. Give `table`, a file or a frame.")
     model, off, num = fitted.own, fitted.record.off, steps or fitted.record.horizon
     panel = fitted.panel(own)
-    panel = panel.apart() if model.scale.shape == (1,) and panel.size > 1 else panel
-    slots, parts = model.config.history, parts_of(off, panel)
+    ahead = fitted.planned(own, panel, num, future)
+    if model.scale.shape == (1,) and panel.size > 1:  # columns apart
+        ahead = None if ahead is None else ahead.repeat(panel.size, 0)
+        panel = panel.apart()
+    slots, past = model.config.history, Past.of(off, panel)
+    parts, rest = past.parts, past.slots(slots)
     around = [s[-1] + np.arange(1 - slots, num + 1) for s in panel.steps]
-    rest = [last_slots(p.rest(s, v), slots) for p, s, v in zip(parts, panel.steps, panel.values)]
     offset, scale = np.stack([p.offset(at) for p, at in zip(parts, around)]), np.stack([p.scale for p in parts])
     ways = [p.way for p in parts if p.way is not None]
     if ways:
         last = np.stack([way.last for way in ways])
-        made = {"history": np.stack(rest), "offset": offset[:, slots:] + (last * scale)[:, None], "scale": scale}
+        made = {"history": rest, "offset": offset[:, slots:] + (last * scale)[:, None], "scale": scale}
         made |= {name: np.stack([getattr(w, name) for w in ways]) for name in ("coefficients", "averages", "size")}
     else:
-        y = np.stack(rest) * scale[:, None] + offset[:, :slots]
+        y = rest * scale[:, None] + offset[:, :slots]
         made = {"history": np.exp(y) if off.log else y, "offset": offset, "scale": scale}
-    context = contexts_ahead(off, panel, np.stack([at[slots - 1 :] for at in around]), None)
+    context = contexts_ahead(off, panel, np.stack([at[slots - 1 :] for at in around]), ahead)
     return made | ({} if context is None else {"context": context[:, :-1].astype(np.float32)})

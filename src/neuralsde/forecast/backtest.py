@@ -19,6 +19,7 @@ from neuralsde.core.files import read_text, write_json
 from neuralsde.core.records import RunError
 from neuralsde.forecast.decomposition import STRONG, Decomposition, strength
 from neuralsde.forecast.panel import Kind, Learned, Panel, draw, learn, spread, with_noise
+from neuralsde.forecast.past import changes, settled
 from neuralsde.metrics.forecast import crps
 from neuralsde.training.config import TrainConfig
 
@@ -66,9 +67,14 @@ class Origins:
 
     @classmethod
     def of(cls, panel: Panel, horizon: int) -> Origins:
-        """Spread over the end of some of the series, evenly. Many series are tried at their very end, where they go on."""
-        chosen = set(spread(len(panel), MOST_SERIES))
-        most = max(FEWEST_WINDOWS, min(MOST_WINDOWS, MOST_ORIGINS // len(chosen)))
+        """Spread over the end of some of the series, evenly. Many series are tried at their very end, where they go on.
+
+        What does not change before says nothing: it is not tried.
+        """
+        early = [v[: max(len(v) - WINDOWS * horizon, len(v) // 2)] for v in panel.values]
+        moving = [k for k, v in enumerate(early) if changes(v)]
+        chosen = {moving[k] for k in spread(len(moving), MOST_SERIES)}
+        most = max(FEWEST_WINDOWS, min(MOST_WINDOWS, MOST_ORIGINS // max(len(chosen), 1)))
         share = TESTED if most == MOST_WINDOWS else 0.0
         series, rows, judge, turn = [], [], [], []
         cut = [len(s) for s in panel.steps]
@@ -82,7 +88,9 @@ class Origins:
             cut[k] = first
             if k not in chosen:
                 continue
-            places = np.unique(np.linspace(first, last, min(most, last - first + 1)).astype(int))
+            seen = np.isfinite(panel.values[k]).any(1)
+            able = [n for n in range(first, last + 1) if seen[n - 1] and seen[n : n + horizon].any()]
+            places = np.array(able)[spread(len(able), most)] if able else np.zeros(0, int)
             late = max(1, round(JUDGED * len(places))) if len(places) > 1 else 0
             for j, place in enumerate(places.tolist()):
                 series.append(k)
@@ -96,7 +104,7 @@ class Origins:
         places = np.flatnonzero(which)
         return panel.cut([self.series[i] for i in places], [self.rows[i] for i in places])
 
-    def covariates(self, panel: Panel, which: np.ndarray, horizon: int, known: Sequence[int]) -> np.ndarray | None:
+    def covariates(self, panel: Panel, which: np.ndarray, horizon: int) -> np.ndarray | None:
         """Those that follow (B, horizon, c): as they came where they are known ahead, else as at the origin."""
         if panel.context is None:
             return None
@@ -104,7 +112,7 @@ class Origins:
         for i in np.flatnonzero(which):
             own, row = panel.context[self.series[i]], self.rows[i]
             ahead = np.repeat(own[row - 1 : row], horizon, axis=0)
-            ahead[:, list(known)] = own[row : row + horizon][:, list(known)]
+            ahead[:, list(panel.known)] = own[row : row + horizon][:, list(panel.known)]
             out.append(ahead)
         return np.stack(out)
 
@@ -123,8 +131,6 @@ class Backtest:
     panel: Panel
     horizon: int
     train: TrainConfig
-    known: tuple[int, ...] = ()
-    """Places of the covariates that are known ahead."""
     tick: Callable[[str], object] = lambda text: None
     file: Path | None = None
     trials: list[Trial] = field(default_factory=list)
@@ -146,13 +152,17 @@ class Backtest:
 
     def score(self, samples: np.ndarray, which: np.ndarray) -> np.ndarray:
         """CRPS of each origin in units of the series' steps; NaN where nothing was observed."""
+        each = self.each(samples, which)
+        with np.errstate(all="ignore"):
+            return np.nan_to_num(np.nanmean(each.reshape(len(each), -1), axis=1), nan=0.0, posinf=1e9)
+
+    def each(self, samples: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """CRPS of each value (B, T, d) in units of the series' steps; NaN where nothing was observed."""
         truth = self.origins.truth(self.panel, which, self.horizon)
         seen = np.isfinite(truth)
         units = self.units[[self.origins.series[i] for i in np.flatnonzero(which)]]
         each = crps(torch.tensor(samples).movedim(1, 0), torch.tensor(np.where(seen, truth, 0.0))).numpy()
-        each = np.where(seen, each / units[:, None], np.nan)
-        with np.errstate(all="ignore"):
-            return np.nan_to_num(np.nanmean(each.reshape(len(each), -1), axis=1), nan=0.0, posinf=1e9)
+        return np.where(seen, each / units[:, None], np.nan)
 
     def train_kind(self, kind: Kind) -> Learned:
         """A model of the kind, of what was known."""
@@ -161,7 +171,7 @@ class Backtest:
     def draw_from(self, learned: Learned, which: np.ndarray, noise: float = 1.0, num: int = NUM_PATHS) -> np.ndarray:
         """Forecasts from some of the origins."""
         past, how = self.origins.past(self.panel, which), with_noise(learned.model, noise)
-        ahead = self.origins.covariates(self.panel, which, self.horizon, self.known)
+        ahead = self.origins.covariates(self.panel, which, self.horizon)
         return draw(learned, past, self.horizon, ahead_context=ahead, num_paths=num, sampler=how)
 
     def try_kind(self, name: str, kind: Kind) -> tuple[Trial, Learned | None] | None:
@@ -219,12 +229,13 @@ def _error(saved: np.ndarray) -> float:
 
 
 def _unit(values: np.ndarray) -> np.ndarray:
-    """The mean size of a step of each column."""
-    steps = np.abs(np.diff(values, axis=0))
-    with np.errstate(all="ignore"):
-        found = np.array([np.nanmean(c) if np.isfinite(c).any() else np.nan for c in steps.T])
-    level = np.array([np.nanmean(np.abs(c)) if np.isfinite(c).any() else 1.0 for c in values.T])
-    return np.where(np.isfinite(found) & (found > 0), found, np.maximum(1e-3 * level, 1e-12))
+    """The mean size of a step of each column, but for odd ones; NaN where there is none."""
+    sizes = []
+    for column in values.T:
+        steps = np.abs(np.diff(settled(column)[0]))
+        steps = steps[np.isfinite(steps)]
+        sizes.append(steps.mean() if (steps > 0).any() else np.nan)
+    return np.array(sizes)
 
 
 def seasons_in(panel: Panel, candidates: Sequence[float], *, log: bool) -> tuple[float, ...]:

@@ -46,16 +46,21 @@ class Decomposition:
     own: Own | None = None
     """How series go on in their own ways: x is then the walk of what that leaves."""
 
+    @property
+    def num_contexts(self) -> int:
+        """Phases in the context of a step."""
+        return 2 * len(self.seasons) if self.phases else 0
+
     def contexts(self, steps: np.ndarray) -> np.ndarray | None:
         """The phases of the seasons at some steps (..., C)."""
-        if not (self.phases and self.seasons):
+        if not self.num_contexts:
             return None
         turns = [2 * np.pi * np.asarray(steps, dtype=float)[..., None] / period for period in self.seasons]
         return np.concatenate([wave(turn) for turn in turns for wave in (np.sin, np.cos)], axis=-1)
 
     def parts(self, steps: np.ndarray, values: np.ndarray, usual: np.ndarray | None = None) -> Parts:
         """Level, season and scale of a series (n, d) observed at some steps; NaN is missing. `usual`: the scale of others."""
-        y = self._to(values)
+        y = self.to(values)
         keep = slice(max(0, len(steps) - self._memory), None)
         steps, y = steps[keep], y[keep]
         weights = 0.5 ** ((steps[-1] - steps) / self._half_life)
@@ -76,9 +81,12 @@ class Decomposition:
             return np.nan
         if self.level:
             return float(np.std(rest))
-        return float(np.sqrt(np.mean(np.diff(rest) ** 2 / np.maximum(np.diff(steps), 1.0))))
+        gap = np.diff(steps)
+        near = gap == 1 if (gap == 1).sum() >= FEW else gap > 0  # a trend makes long gaps look like large steps
+        return float(np.sqrt(np.mean(np.diff(rest)[near] ** 2 / gap[near])))
 
-    def _to(self, values: np.ndarray) -> np.ndarray:
+    def to(self, values: np.ndarray) -> np.ndarray:
+        """φ(y)."""
         if not self.log:
             return values
         low = np.nanmin(values, initial=np.inf)
@@ -88,6 +96,10 @@ class Decomposition:
         )
         return np.log(values)
 
+    def back(self, y: np.ndarray) -> np.ndarray:
+        """The inverse of φ."""
+        return np.exp(np.minimum(y, 700.0)) if self.log else y
+
     @property
     def _half_life(self) -> float:
         return max(HALF_LIFE * max(self.seasons, default=0.0), LEAST_LIFE)
@@ -95,6 +107,10 @@ class Decomposition:
     @property
     def _memory(self) -> int:
         return int(REMEMBERED * self._half_life)
+
+
+Limits = tuple[np.ndarray, np.ndarray]
+"""The least and the largest state of each column (d,)."""
 
 
 @dataclass(frozen=True)
@@ -113,16 +129,25 @@ class Parts:
         """Level and season (n, d)."""
         return self.level + self.waves.at(steps) @ self.season
 
+    def states(self, steps: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """What is left of a series (n, d) without level and season, in units of its scale."""
+        return (self.kind.to(values) - self.offset(steps)) / self.scale
+
     def rest(self, steps: np.ndarray, values: np.ndarray) -> np.ndarray:
         """x (n, d) of a series."""
-        rest = (self.kind._to(values) - self.offset(steps)) / self.scale
+        rest = self.states(steps, values)
         return rest if self.way is None else self.way.surprises(rest)
 
-    def whole(self, steps: np.ndarray, rest: np.ndarray) -> np.ndarray:
-        """The series (..., n, d) after the past, of x (..., n + 1, d) from the last step on: the inverse."""
+    def whole(
+        self, steps: np.ndarray, rest: np.ndarray, limits: Limits | None = None, jump: np.ndarray | float = 0.0
+    ) -> np.ndarray:
+        """The series (..., n, d) after the past, of x (..., n + 1, d) from the last step on: the inverse.
+
+        States stay within `limits`; `jump` is added to φ(y).
+        """
         rest = rest[..., 1:, :] if self.way is None else self.way.whole(rest)
-        y = rest * self.scale + self.offset(steps)
-        return np.exp(np.minimum(y, 700.0)) if self.kind.log else y
+        rest = rest if limits is None else np.clip(rest, *limits)
+        return self.kind.back(rest * self.scale + self.offset(steps) + jump)
 
 
 @dataclass(frozen=True)

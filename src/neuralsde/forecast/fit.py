@@ -19,7 +19,7 @@ from neuralsde.data.tables.series import FILE
 from neuralsde.data.trajectories import Lag
 from neuralsde.forecast.futures import forecasts
 from neuralsde.forecast.references import brownian_nll
-from neuralsde.forecast.report import HeldOut, fit_report, save_figures, score_table
+from neuralsde.forecast.report import HeldOut, fit_report, lead_words, save_figures, score_table
 from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
 from neuralsde.forecast.tables import TableModel, series_record, usual_scoring
 from neuralsde.models.build import build
@@ -203,6 +203,7 @@ def _score(model: SequenceModel, known: Table, held_out: Table, words: str, fold
     try:
         made = forecasts(model, data, **usual_scoring(model, data))
         values |= score_forecasts(made, data, reference=known.data)
+        values["leads"] = lead_words(values, known)
     except (ValueError, RunError) as error:  # the model is trained and saved: the report says what it cannot do
         return HeldOut(words, values, f"No forecasts were scored: {error}")
     figures = () if folder is None else save_figures(made, values, held_out, folder)

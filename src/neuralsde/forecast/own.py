@@ -16,6 +16,8 @@ from functools import cache
 
 import numpy as np
 
+from neuralsde.forecast.past import bridged
+
 MEMORIES = (1.0, 2.0, 5.0, 20.0)  # steps
 SPREADS = (0.0, 0.001, 0.01, 0.1, 1.0)  # of the averages, and of the constant
 FEWEST_STEPS = 4  # of a series that tells of others: fewer do not know their own scale
@@ -66,7 +68,7 @@ class Own:
         sizes = np.sqrt((weights * np.stack([p.noise for p in found], axis=1)).sum(1))
         every, done = [], 0
         for rest in rests:
-            known, place = _without_gaps(rest), slice(done, done + rest.shape[1])
+            known, place = bridged(rest), slice(done, done + rest.shape[1])
             every.append(Way(coefficients[place].T, sizes[place], averages(np.diff(known, axis=0))[-1], known[-1]))
             done = place.stop
         return every
@@ -86,7 +88,7 @@ class Way:
 
         Less than two steps say nothing of the size: NaN.
         """
-        seen, steps = np.isfinite(rest), np.diff(_without_gaps(rest), axis=0)
+        seen, steps = np.isfinite(rest), np.diff(bridged(rest), axis=0)
         e = (steps - (averages(steps)[:-1] * self.coefficients[:-1]).sum(1)) / self.size
         inside = np.maximum.accumulate(seen)[:-1] & np.maximum.accumulate(seen[::-1])[::-1][1:]
         num = inside.sum(0)
@@ -155,7 +157,7 @@ class Moments:
         parts = []
         for column in columns:
             seen = np.isfinite(column)
-            steps = np.diff(_without_gaps(column[:, None]), axis=0)
+            steps = np.diff(bridged(column[:, None]), axis=0)
             x = np.concatenate([averages(steps)[:-1, :, 0], np.ones((len(steps), 1))], axis=1)
             both = seen[1:] & seen[:-1]
             x, y = x[both], steps[both, 0]
@@ -184,17 +186,6 @@ def _weights(evidence: np.ndarray, shares: np.ndarray) -> np.ndarray:
     logs = evidence + np.log(shares)
     weights = np.exp(logs - logs.max(1, keepdims=True))
     return weights / weights.sum(1, keepdims=True)
-
-
-def filled(values: np.ndarray) -> np.ndarray:
-    """What is missing in series (n, d) as before, or as first seen; NaN where nothing was."""
-    seen = np.isfinite(values)
-    place = np.where(seen, np.arange(len(values))[:, None], seen.argmax(0))
-    return np.take_along_axis(values, np.maximum.accumulate(place, axis=0), axis=0)
-
-
-def _without_gaps(rest: np.ndarray) -> np.ndarray:
-    return np.nan_to_num(filled(rest))
 
 
 def _settled(coefficients: np.ndarray) -> np.ndarray:

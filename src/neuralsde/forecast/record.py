@@ -23,6 +23,8 @@ class SeriesRecord(Choice):
     frequency: Frequency
     off: Decomposition
     horizon: int
+    seasons: tuple[float, ...] = ()
+    """Periods in steps that were found or named, whether the model takes them off or not."""
     known_ahead: tuple[str, ...] = ()
     """Covariates that are known ahead."""
 

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neuralsde.data.describe import Description
+from neuralsde.data.tables.calendars import time_words
 from neuralsde.data.tables.read import Table
+from neuralsde.data.tables.time_axis import SECONDS
+from neuralsde.data.tables.zones import as_text
 from neuralsde.forecast.futures import Forecasts
 from neuralsde.models.config import Sampling
 from neuralsde.models.sequence import SequenceModel
@@ -24,7 +27,10 @@ from neuralsde.training.run_folder import losses
 if TYPE_CHECKING:
     from neuralsde.plots.paths import Fan
 
-MAX_FANS, MAX_ROWS = 3, 6  # forecasts and features in a fan chart
+MAX_FANS, MAX_ROWS, MAX_MULTIPLES = 3, 6, 12  # forecasts and features in a fan chart; forecasts of one feature
+PASTS = 3  # horizons of the past in a fan chart
+MAX_LEADS = 4  # parts of the horizon whose scores are shown
+SCALES = (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0), ("s", 1.0))
 
 FEWEST = 3
 """Paths from which on intervals are shown: with two, a 95 % interval is 9 standard deviations wide to each side."""
@@ -37,25 +43,58 @@ def score_table(scores: dict[str, Any]) -> str:
     unit = {"path": "paths", "origin": "forecasts of the one path"}[scores["independent"]]
     few = scores["crps"]["num_groups"] < FEWEST
     lines = [
-        f"{scores['num_origins']} forecasts from {scores['num_series']} path(s), up to {scores['horizon']:.4g} ahead, "
+        f"{scores['num_origins']} forecasts from {scores['num_series']} path(s), up to {_span(scores)} ahead, "
         f"{scores['num_paths']} samples each; "
         + (f"too few {unit} for intervals." if few else f"± is a 95 % interval over {unit}."),
         "",
-        f"{'':24}" + "".join(f"{name.replace('_', ' '):>20}" for name in laws),
     ]
-    rows = {"NLL per observation": [scores["nll"], *(None for _ in scores["references"])]}
+    rows: dict[str, list[dict[str, Any] | None]] = {}
+    if scores["nll"] is not None:
+        rows["NLL per observation"] = [scores["nll"], *(None for _ in scores["references"])]
     for name, key in (("CRPS", "crps"), ("energy score", "energy_score"), ("RMSE of the mean", "rmse")):
         rows[name] = [law[key] for law in laws.values()]
     for key in ("coverage", "width"):
         for level in scores[key]:
             rows[f"{key} of {100 * float(level):g} %"] = [law[key][level] for law in laws.values()]
     rows["skill of the model"] = [None, *(law["skill"] for law in scores["references"].values())]
-    lines += [f"{name:24}" + "".join(f"{show_score(value):>20}" for value in values) for name, values in rows.items()]
+    rows |= {f"CRPS, {name}": [law["crps_by_lead"][k] for law in laws.values()] for k, name in _lead_rows(scores)}
+    shown = {"": [name.replace("_", " ") for name in laws]} | {
+        n: [show_score(v) for v in row] for n, row in rows.items()
+    }
+    width = max(20 if len(laws) < 4 else 16, *(2 + len(cell) for row in shown.values() for cell in row))
+    lines += [f"{name:24}" + "".join(f"{cell:>{width}}" for cell in row) for name, row in shown.items()]
     units = "CRPS, energy score, RMSE and widths are in standard deviations of the data. By feature, in its units:"
     lines += ["", units, "", f"{'':24}{'CRPS':>20}{'RMSE':>20}"]
     features = zip(scores["features"], scores["crps_by_feature"], scores["rmse_by_feature"])
     lines += [f"{name[:23]:24}{show_score(a):>20}{show_score(b):>20}" for name, a, b in features]
     return "\n".join([*lines, "", *verdict(scores)])
+
+
+def _span(scores: dict[str, Any]) -> str:
+    return str(scores["leads"]["span"]) if "leads" in scores else f"{scores['horizon']:.4g}"
+
+
+def _lead_rows(scores: dict[str, Any]) -> list[tuple[int, str]]:
+    """Some parts of the horizon, and their names."""
+    own = scores["crps_by_lead"]
+    if any(len(law["crps_by_lead"]) != len(own) for law in scores["references"].values()):
+        return []
+    names = scores["leads"]["words"] if "leads" in scores else [f"{p['lead']:.3g} ahead" for p in own]
+    places = np.unique(np.linspace(0, len(own) - 1, MAX_LEADS).round().astype(int)).tolist()
+    return [(k, names[k]) for k in places]
+
+
+def lead_words(scores: dict[str, Any], table: Table) -> dict[str, Any]:
+    """The horizon and the leads of scores in words, and a scale of leads for a figure."""
+    unit = SECONDS.get(table.time.unit or "", 0.0)
+    leads = [part["lead"] for part in scores["crps_by_lead"]]
+    if not unit:
+        words = [f"{lead:.3g} ahead" for lead in leads]
+        return {"span": f"{scores['horizon']:.4g}", "words": words, "at": leads, "label": "lead time"}
+    words = [f"{time_words(unit * lead)} ahead" for lead in leads]
+    span = time_words(unit * scores["horizon"])
+    name, size = next((n, s) for n, s in SCALES if unit * scores["horizon"] >= 2 * s or s <= 1)
+    return {"span": span, "words": words, "at": [unit * x / size for x in leads], "label": f"lead time ({name})"}
 
 
 def show_score(value: dict[str, Any] | None) -> str:
@@ -92,8 +131,10 @@ def verdict(scores: dict[str, Any]) -> list[str]:
     return lines
 
 
-def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path | None) -> Any:
-    """A fan chart of the chosen forecasts, of the first features."""
+def draw_fans(
+    made: Forecasts, table: Table, chosen: list[int], output: Path | None, *, past: float = 0.0, num: int = 0
+) -> Any:
+    """A fan chart of the chosen forecasts, of `num`, of the first features; with at least so much of their past."""
     from neuralsde.plots import paths as plots
 
     axis = table.time
@@ -101,37 +142,39 @@ def draw_fans(made: Forecasts, table: Table, chosen: list[int], output: Path | N
     fans = []
     for b in chosen:
         origin = float(made.origin[b])
-        time = table.time.date(origin)[:19].replace("T", " ") if table.time.kind == "dates" else f"{origin:.4g}"
+        time = as_text(table.time.clock(np.array([origin])), None)[0] if table.time.kind == "dates" else f"{origin:.4g}"
         name = "" if table.id is None else f"{table.ids[int(made.path[b])]}, "
-        fans.append(_fan(made, table, b, f"{name}from {time.removesuffix(' 00:00:00')}"))
-    figure = plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label)
+        fans.append(_fan(made, table, b, f"{name}from {time}", past))
+    title = f"{len(chosen)} of {num} series" if num > len(chosen) else ""
+    figure = plots.fan_chart(fans, table.columns[:MAX_ROWS], time_label=label, title=title)
     if output is not None:
         figure.savefig(output)
     return figure
 
 
-def _fan(made: Forecasts, table: Table, b: int, title: str) -> Fan:
-    """One forecast with a past as long as its horizon, or of ten observations."""
+def _fan(made: Forecasts, table: Table, b: int, title: str, past: float) -> Fan:
+    """One forecast with a past of three horizons, of ten observations, or of `past` where that is longer."""
     from neuralsde.plots.paths import Fan
 
     data = table.data
     first = int(data.lengths[: int(made.path[b])].sum())
     stamps = data.times[first : first + int(data.lengths[int(made.path[b])])].numpy()
     origin = int(np.searchsorted(stamps, float(made.origin[b])))
-    begin = min(int(np.searchsorted(stamps, float(made.origin[b] - made.lead[b].max()))), max(0, origin - 10))
+    ago = max(PASTS * float(made.lead[b].max()), past)
+    begin = min(int(np.searchsorted(stamps, float(made.origin[b]) - ago)), max(0, origin - 10))
     rows = slice(first + begin, first + origin + 1)
-    past = data.states[rows].flatten(1).numpy().copy()
+    seen = data.states[rows].flatten(1).numpy().copy()
     if data.observed is not None:
-        past[~data.observed[rows].flatten(1).numpy()] = np.nan
-    past[-1] = made.start[b].flatten().numpy()
+        seen[~data.observed[rows].flatten(1).numpy()] = np.nan
+    seen[-1] = made.start[b].flatten().numpy()
     known = made.mask[b].flatten(1)
     shown = known.any(1) if bool(known.any()) else ~known.any(1)
     truth: np.ndarray = made.truth[b].flatten(1).where(known, math.nan)[shown].numpy()
     return Fan(
         title=title,
-        past_times=table.time.stamps(stamps[begin : origin + 1]),
-        past=past,
-        times=table.time.stamps(made.times[b][shown].numpy()),
+        past_times=table.time.clock(stamps[begin : origin + 1]),
+        past=seen,
+        times=table.time.clock(made.times[b][shown].numpy()),
         samples=made.samples[b][:, shown].flatten(2).numpy(),
         truth=truth,
     )
@@ -213,7 +256,7 @@ def _time(table: Table) -> str:
     return {
         "order": "rows in their order, 1 apart",
         "numbers": f"{axis.column}, numbers as in the file",
-        "dates": f"{axis.column}, dates; counted in {axis.unit} from {axis.origin}",
+        "dates": f"{axis.column}, dates; counted in {axis.unit} from {axis.date(0.0) if axis.kind == 'dates' else 0}",
         "durations": f"{axis.column}, durations; counted in {axis.unit}",
     }[axis.kind]
 
@@ -234,7 +277,7 @@ def _settings(model: SequenceModel) -> str:
 def _commands(folder: Path, table: Table) -> list[str]:
     file, folder = shlex.quote(table.report.file), Path(shlex.quote(str(folder)))
     return [
-        f"nsde forecast {folder} --data {file}    # quantiles of the futures of each path",
+        f"nsde forecast {folder} --data {file}    # the mean and bands of the futures of each path",
         f"nsde sample {folder} --data {file} --stop T    # the futures themselves",
         f"nsde evaluate {folder} --data OTHER_FILE    # scores on other data",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,7 +11,9 @@ import numpy as np
 import torch
 
 from neuralsde.forecast.backtest import Backtest, Trial
-from neuralsde.forecast.own import filled
+from neuralsde.forecast.panel import Panel
+from neuralsde.forecast.past import filled
+from neuralsde.forecast.smoothing import smoothing
 from neuralsde.metrics.forecast import interval_coverage
 
 NUM_PATHS = 200
@@ -25,6 +28,8 @@ class Standing:
     """In mean steps of a series."""
     coverage: float
     """Share of the truths inside the 80 % band."""
+    by_lead: tuple[float, ...] = ()
+    """CRPS of each step ahead; NaN where nothing was observed."""
 
 
 def standings(test: Backtest, best: Trial, seasons: Sequence[float]) -> list[Standing]:
@@ -34,31 +39,40 @@ def standings(test: Backtest, best: Trial, seasons: Sequence[float]) -> list[Sta
     truth = test.origins.truth(test.panel, late, test.horizon)
     rng = np.random.default_rng(0)
     drawn = {"model": test.draw_from(test.model, late, best.noise, NUM_PATHS)}
-    period = round(min(seasons)) if seasons else 0
-    pasts = [np.nan_to_num(filled(values)) for values in past.values]
-    for name, reference in references(period).items():
-        drawn[name] = np.stack([reference(own, test.horizon, rng) for own in pasts])
+    drawn |= draw_references(past, test.horizon, period_of(seasons), rng)
     found = []
     for name, samples in drawn.items():
         seen = np.isfinite(truth)
         inside = interval_coverage(torch.tensor(samples).movedim(1, 0), torch.tensor(np.where(seen, truth, 0.0)), 0.8)
-        found.append(Standing(name, float(test.score(samples, late).mean()), float(inside.numpy()[seen].mean())))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            each = np.nanmean(test.each(samples, late), axis=(0, 2))
+        score = float(test.score(samples, late).mean())
+        found.append(Standing(name, score, float(inside.numpy()[seen].mean()), tuple(each.tolist())))
     return found
 
 
-Reference = Callable[[np.ndarray, int, np.random.Generator], np.ndarray]
-"""From the past of a series (n, d) to samples (N, horizon, d)."""
+def period_of(seasons: Sequence[float]) -> int:
+    """Of the references: the shortest season, in whole steps; 0: none."""
+    return round(min(seasons)) if seasons else 0
 
 
-def references(period: int) -> dict[str, Reference]:
-    """By name."""
+def draw_references(past: Panel, horizon: int, period: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Futures (B, N, horizon, d) from the ends of some series, by the name of the reference."""
+    pasts = [np.nan_to_num(filled(values)) for values in past.values]
     made: dict[str, Reference] = {"naive": naive}
     if period > 1:
         made["seasonal naive"] = lambda past, horizon, rng: seasonal_naive(past, horizon, rng, period)
     made["climatology"] = climatology
-    if find_spec("statsforecast") is not None:
-        made["ETS"] = lambda past, horizon, rng: smoothing(past, horizon, rng, max(period, 1))
-    return made
+    library = find_spec("statsforecast") is not None
+    if library:
+        made["ETS"] = lambda past, horizon, rng: auto_ets(past, horizon, rng, max(period, 1))
+    drawn = {name: np.stack([reference(own, horizon, rng) for own in pasts]) for name, reference in made.items()}
+    return drawn if library else drawn | {"ETS": smoothing(pasts, horizon, NUM_PATHS, period, rng)}
+
+
+Reference = Callable[[np.ndarray, int, np.random.Generator], np.ndarray]
+"""From the past of a series (n, d) to samples (N, horizon, d)."""
 
 
 def naive(past: np.ndarray, horizon: int, rng: np.random.Generator) -> np.ndarray:
@@ -83,7 +97,7 @@ def climatology(past: np.ndarray, horizon: int, rng: np.random.Generator) -> np.
     return past[rng.integers(len(past), size=(NUM_PATHS, horizon))]
 
 
-def smoothing(past: np.ndarray, horizon: int, rng: np.random.Generator, period: int) -> np.ndarray:
+def auto_ets(past: np.ndarray, horizon: int, rng: np.random.Generator, period: int) -> np.ndarray:
     """Exponential smoothing by statsforecast, its bands taken as those of Gaussians."""
     from statsforecast.models import AutoETS
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -65,10 +65,24 @@ def negative_log_likelihood(model: SequenceModel, data: Trajectories) -> dict[st
     return mean_ci(each[path], path)
 
 
+@dataclass(frozen=True)
+class Laws:
+    """Samples of references by name, (K, N, T, *S), for some of the forecasts."""
+
+    rows: Int[Tensor, " K"]
+    samples: dict[str, Tensor]
+
+
 def score_forecasts(
-    made: Forecasts, data: Trajectories, *, reference: Trajectories | None = None, seed: int = 0
+    made: Forecasts,
+    data: Trajectories,
+    *,
+    reference: Trajectories | None = None,
+    laws: Laws | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """Scores of forecasts of `data`, and those of the random walk and the climatology for the same observations.
+    """Scores of forecasts of `data`, and those of the references for the same observations: `laws`, or else the random walk and
+    the climatology.
 
     Without a `reference` these draw from the other paths; of a single one, from before the forecast, and forecasts with
     too little before them count in the scores of the model alone. A reference that has no forecast left is left out.
@@ -78,24 +92,26 @@ def score_forecasts(
     if not bool(made.mask.any()):
         raise ValueError("Forecasts without any truth cannot be scored. Make them with `forecasts`, not `futures`.")
     scorer = _Scorer(made, data)
-    num_paths = made.samples.shape[1]
-    pool, path = (data, made.path) if reference is None else (reference.to("cpu"), None)
-    known = made.mask.flatten(2).any(2)
+    num_paths, known = made.samples.shape[1], made.mask.flatten(2).any(2)
     lead = made.lead.where(known, made.lead[known].min())  # padding may lie beyond the end of every path
-    drawn: dict[str, Any] = {"origin": made.origin, "num_paths": num_paths, "rng": rng}
-    walk = random_walk(pool, made.start, path, lead, **drawn)
-    marginal = climatology(pool, path, **drawn)[:, :, None].expand_as(made.samples)
+    if laws is None:
+        pool, path = (data, made.path) if reference is None else (reference.to("cpu"), None)
+        drawn: dict[str, Any] = {"origin": made.origin, "num_paths": num_paths, "rng": rng}
+        walk = random_walk(pool, made.start, path, lead, **drawn)
+        marginal = climatology(pool, path, **drawn)[:, :, None].expand_as(made.samples)
+        laws = Laws(torch.arange(len(made.path)), {"random_walk": walk, "climatology": marginal})
 
     size = math.prod(data.shape)
     names = data.names if data.names is not None and len(data.names) == size else [f"x{k}" for k in range(size)]
     own, own_crps = scorer.scores(made.samples)
     references = {}
-    for name, samples in (("random_walk", walk), ("climatology", marginal)):
-        there = made.mask & ~samples.isnan().any(1)  # a single path has a past to draw from only later on
+    some = _rows(made, laws.rows)
+    for name, samples in laws.samples.items():
+        there = some.mask & ~samples.isnan().any(1)  # a single path has a past to draw from only later on
         if bool(there.any()):
-            scores, values = _Scorer(replace(made, mask=there), data).scores(samples)
-            common = own_crps.where(~values.isnan(), torch.nan)
-            references[name] = scores | {"skill": _skill(common, values, scorer.groups)}
+            scores, values = _Scorer(replace(some, mask=there), data).scores(samples)
+            common = own_crps[laws.rows].where(~values.isnan(), torch.nan)
+            references[name] = scores | {"skill": _skill(common, values, scorer.groups[laws.rows])}
     return {
         "horizon": float(lead.max()),
         "num_paths": num_paths,
@@ -107,6 +123,13 @@ def score_forecasts(
         **scorer.calibration(made.samples, rng),
         "references": references,
     }
+
+
+def _rows(made: Forecasts, rows: Int[Tensor, " K"]) -> Forecasts:
+    """Some of the forecasts."""
+    names = ("path", "origin", "start", "times", "samples", "truth", "mask")
+    parts: dict[str, Any] = {name: getattr(made, name)[rows] for name in names}
+    return replace(made, **parts)
 
 
 def _skill(own: Tensor, other: Tensor, groups: Tensor) -> dict[str, Any]:

@@ -6,9 +6,10 @@ Other tables are read as the first one was.
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -20,16 +21,17 @@ from neuralsde.core.doors import Count, Positive, Seed, door
 from neuralsde.core.files import replacing, writable_folder
 from neuralsde.core.records import built_by, check, to_dict, with_settings
 from neuralsde.data.arrays import as_array
-from neuralsde.data.columns import parse_stamps
+from neuralsde.data.columns import has_zone, parse_stamps
 from neuralsde.data.tables.plans import read_plan
 from neuralsde.data.tables.read import Table, read_table
 from neuralsde.data.tables.series import FILE, Series
 from neuralsde.data.tables.time_axis import TimeAxis
+from neuralsde.data.tables.zones import universal
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.futures import Forecasts, forecasts, futures
 from neuralsde.forecast.record import SeriesRecord
-from neuralsde.forecast.report import MAX_FANS, draw_fans, save_figures, score_table
-from neuralsde.forecast.skill import negative_log_likelihood, score_forecasts
+from neuralsde.forecast.report import MAX_FANS, MAX_MULTIPLES, draw_fans, lead_words, save_figures, score_table
+from neuralsde.forecast.skill import Laws, negative_log_likelihood, score_forecasts
 from neuralsde.metrics.forecast import quantiles as quantiles_of
 from neuralsde.models.build import load
 from neuralsde.models.config import Sampling
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STEPS = 20  # training steps in a horizon that was not asked for
 ENOUGH_FORECASTS = 100  # forecasts that are scored, where it was not said how many
+MOST_SORTED = 2**24  # samples of which quantiles are taken at once
 NOTED = ("id", "time", "columns", "context", "time_unit", "date_format", "separator", "decimal", "na_values")
 """Arguments of `read_table` that the record of a table holds."""
 
@@ -136,11 +139,28 @@ class TableModel:
         options: dict[str, Any] = {"num_times": num_times, "num_paths": num_paths, "seed": seed, "sampler": sampler}
         return futures(self.model, table.data, horizon=horizon, plan=plan, **options)
 
+    def parts(
+        self, table: Table, *, quantiles: tuple[float, ...] = (), horizon: float | None = None, **options: Any
+    ) -> Iterator[TableForecast]:
+        """Futures of all series, in parts that can be held."""
+        made = self.futures(table, horizon=horizon, **options)
+        ahead = float(made.lead.max()) if horizon is None else float(horizon)
+        span = f"{ahead:g} {table.time.unit or ''}".strip() + " ahead"
+        yield TableForecast(made, table, ahead, quantiles, span, len(made.path))
+
     def scored(self, table: Table, *, horizon: float | None, origins_per_path: int | None, **options: Any) -> Forecasts:
         """Forecasts of what a table holds."""
         told = {"horizon": horizon, "origins_per_path": origins_per_path}
         usual = usual_scoring(self.model, table.data) | {k: v for k, v in told.items() if v is not None}
         return forecasts(self.model, table.data, **usual, **options)
+
+    def laws(self, table: Table, *, horizon: float | None, origins_per_path: int | None) -> Laws | None:
+        """References for what `scored` forecasts; None: those that fit all tables."""
+        return None
+
+    def lead_words(self, scores: dict[str, Any], made: Forecasts, table: Table) -> dict[str, Any]:
+        """How far ahead scores are, in words."""
+        return lead_words(scores, table)
 
     def check_state(self) -> None:
         """Refuse a start that is a state alone, where the model needs more."""
@@ -182,6 +202,7 @@ def series_record(table: Table, held_out: Table | None) -> Series:
         **asdict(table.layout),
         time_kind=table.time.kind,
         time_origin=table.time.origin,
+        time_zone=table.time.zone,
         time_last=float(table.data.times.max()),
         holdout_ids=() if held_out is None else held_out.ids,
         holdout_from=None if whole or held_out is None else float(held_out.data.times[0]),
@@ -197,6 +218,10 @@ def usual_scoring(model: SequenceModel, data: Trajectories) -> dict[str, Any]:
 # Forecasts
 
 
+LEVELS = (80.0, 95.0)
+"""Central intervals of a forecast, in percent."""
+
+
 @dataclass(frozen=True)
 class TableForecast:
     """Futures of the series in a table."""
@@ -204,60 +229,103 @@ class TableForecast:
     forecasts: Forecasts
     table: Table
     horizon: float
-    quantiles: tuple[float, ...]
+    quantiles: tuple[float, ...] = ()
+    """Probabilities that are written in place of the intervals."""
+    span: str = ""
+    """How far ahead it looks, in words."""
+    num_series: int = 0
+    """All that were forecast: of too many to hold, `forecasts` are the first."""
+    past: float = 0.0
+    """How much of the past a picture shows, at least."""
 
     @property
     def header(self) -> list[str]:
-        return ["id", "time", "feature", "mean", *(f"q{p:g}" for p in self.quantiles)]
+        """Columns of the file: those of `to_frame`, or with quantiles where these were asked for."""
+        feature = ["feature"] if len(self.table.columns) > 1 else []
+        return ["unique_id", "ds", *feature, "NSDE", *self._ends(LEVELS)]
+
+    def _ends(self, level: Sequence[float]) -> dict[str, float]:
+        """Probabilities of quantiles by the name of their column."""
+        if self.quantiles:
+            return {f"q{p:g}": p for p in self.quantiles}
+        ends = {"lo": lambda each: (100 - each) / 200, "hi": lambda each: (100 + each) / 200}
+        return {f"NSDE-{end}-{each:g}": at(each) for each in level for end, at in ends.items()}
 
     def _values(self, probabilities: Sequence[float]) -> list[torch.Tensor]:
-        """Mean and quantiles, each (B, T, d)."""
-        samples = self.forecasts.samples.flatten(3).movedim(1, 0)
-        return [samples.double().mean(0), *quantiles_of(samples, probabilities)]
+        """Mean and quantiles, each (B, T, d); some series at a time, since sorting takes memory."""
+        parts = []
+        for own in self.forecasts.samples.flatten(3).split(max(1, MOST_SORTED // self.forecasts.samples[0].numel())):
+            samples = own.movedim(1, 0)
+            parts.append([samples.double().mean(0), *quantiles_of(samples, probabilities)])
+        return [torch.cat(each) for each in zip(*parts)]
 
     def rows(self) -> Iterator[list[Any]]:
-        """Series by series, time by time: mean and quantiles of each feature."""
-        values = self._values(self.quantiles)
+        """Series by series, time by time: mean and quantiles of each feature, as `header` says."""
+        values, times = self._values([*self._ends(LEVELS).values()]), self.forecasts.times
+        shown = iter(self.table.time.texts(times.flatten().numpy()))
+        several = len(self.table.columns) > 1
         for b, path in enumerate(self.forecasts.path.tolist()):
-            for t, time in enumerate(self.forecasts.times[b].tolist()):
+            for t in range(times.shape[1]):
+                time = next(shown)
                 for k, name in enumerate(self.table.columns):
-                    yield [self.table.ids[path], self.table.time.show(time), name, *(float(v[b, t, k]) for v in values)]
+                    feature = [name] if several else []
+                    yield [self.table.ids[path], time, *feature, *(float(v[b, t, k]) for v in values)]
+
+    def text(self, *, header: bool = True) -> str:
+        """The file, with eight digits of each number."""
+        out = io.StringIO(newline="")
+        writer, names = csv.writer(out), self.header
+        if header:
+            writer.writerow(names)
+        num = names.index("NSDE")
+        writer.writerows([*row[:num], *(f"{value:.8g}" for value in row[num:])] for row in self.rows())
+        return out.getvalue()
 
     def write(self, output: str | os.PathLike[str]) -> None:
-        with replacing(Path(output)) as new, open(new, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(self.header)
-            writer.writerows([*row[:3], *(f"{value:.8g}" for value in row[3:])] for row in self.rows())
+        """Write `rows` as CSV."""
+        write_forecasts([self], output)
 
     def draw(self, output: str | os.PathLike[str]) -> None:
-        """A fan chart of the first series as an image file."""
+        """Fan charts of some series as an image file."""
         self.plot(output)
 
     def plot(self, output: str | os.PathLike[str] | None = None) -> Any:
-        """A fan chart of the first series: a matplotlib Figure, which is written to `output` where that is given."""
-        few = list(range(min(MAX_FANS, len(self.forecasts.path))))
-        return draw_fans(self.forecasts, self.table, few, None if output is None else Path(output))
+        """Fan charts of up to 12 series: a matplotlib Figure, which is written to `output` where that is given."""
+        most = MAX_FANS if len(self.table.columns) > 1 else MAX_MULTIPLES
+        every = len(self.forecasts.path)
+        few = np.unique(np.linspace(0, every - 1, min(most, every)).astype(int)).tolist()
+        file = None if output is None else Path(output)
+        return draw_fans(self.forecasts, self.table, few, file, past=self.past, num=max(every, self.num_series))
 
-    def to_frame(self, level: Sequence[float] = (80, 95)) -> pd.DataFrame:
+    def to_frame(self, level: Sequence[float] = LEVELS) -> pd.DataFrame:
         """One row per series and time: the mean as NSDE, and the ends of central intervals as NSDE-lo-80, NSDE-hi-80, ….
 
-        With several columns in the table, the column `feature` says which.
+        With several columns in the table, the column `feature` says which. Where quantiles were asked for, they stand in place
+        of the intervals.
         """
         import pandas as pd
 
         wrong = [each for each in level if not 0 < each < 100]
         check(not wrong, f"`level` must be in percent, between 0 and 100. Got {wrong}. For 80 % write 80.")
-        ends = [p for each in level for p in ((100 - each) / 200, (100 + each) / 200)]
-        values = self._values(ends)
-        names = ["NSDE", *(f"NSDE-{end}-{each:g}" for each in level for end in ("lo", "hi"))]
+        ends = self._ends(level)
+        values = self._values([*ends.values()])
         num, steps, size = values[0].shape
         table, path = self.table, self.forecasts.path.tolist()
-        stamps = table.time.stamps(self.forecasts.times.numpy())
         columns: dict[str, Any] = {"unique_id": np.repeat([table.ids[k] for k in path], steps * size)}
-        columns["ds"] = np.repeat(stamps.ravel(), size)
+        columns["ds"] = table.time.index(self.forecasts.times.numpy().ravel()).repeat(size)
         if size > 1:
             columns["feature"] = np.tile(np.array(table.columns), num * steps)
-        return pd.DataFrame(columns | {name: v.flatten().numpy() for name, v in zip(names, values)})
+        return pd.DataFrame(columns | {name: v.flatten().numpy() for name, v in zip(("NSDE", *ends), values)})
+
+
+def write_forecasts(parts: Iterable[TableForecast], output: str | os.PathLike[str]) -> list[TableForecast]:
+    """Write forecasts of some series after the other into one file; what is returned is the first part."""
+    first: list[TableForecast] = []
+    with replacing(Path(output)) as new, open(new, "w", newline="", encoding="utf-8") as file:
+        for made in parts:
+            file.write(made.text(header=not first))
+            first = first or [made]
+    return first
 
 
 @door
@@ -269,7 +337,7 @@ def forecast_table(
     horizon: Positive | None = None,
     num_times: Count = 50,
     num_paths: Count = 200,
-    quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+    quantiles: Sequence[float] = (),
     seed: Seed = 0,
     output: str | os.PathLike[str] | None = None,
 ) -> TableForecast:
@@ -281,20 +349,19 @@ def forecast_table(
         future: a table of the context after the last observations, as `read_plan` takes it; else the last context is held.
         horizon: time ahead; None: 20 training steps, or to the end of `future` where that is later. Models of `fit_series`
             count it in steps, and forecast each of these.
-        quantiles: probabilities of the quantiles in the rows.
-        output: a .csv file to write the rows to.
+        num_times: forecast times of a model of uneven stamps.
+        quantiles: probabilities of quantiles in the rows; none: the ends of the 80 and 95 % intervals.
+        output: a .csv file to write the rows to, in the form of `TableForecast.to_frame`.
     """
     if output is not None and Path(output).suffix != ".csv":
         raise ValueError(f"`output` must end in .csv. Got {output}.")
     trained = TableModel.load(model)
     table = trained.read(table)
     options: dict[str, Any] = {"num_times": num_times, "num_paths": num_paths, "seed": seed}
-    made = trained.futures(table, horizon=horizon, future=future, **options)
-    ahead = float(made.lead.max()) if horizon is None else float(horizon)
-    found = TableForecast(made, table, ahead, tuple(quantiles))
+    parts = trained.parts(table, horizon=horizon, future=future, quantiles=tuple(quantiles), **options)
     if output is not None:
-        found.write(output)
-    return found
+        return write_forecasts(parts, output)[0]
+    return next(iter(parts))
 
 
 @dataclass(frozen=True)
@@ -327,16 +394,19 @@ def evaluate_table(
     """Score a model on a table that it was not trained on; model and table as for `forecast_table`.
 
     Args:
-        horizon: time ahead; None: 20 training steps, or half the longest series.
-        num_times: observations scored per forecast; the context of its origin is held.
-        origins_per_path: forecasts per series; None: 100 over all of them.
+        horizon: steps ahead of a model of series, else time ahead; None: as in its fit, or 20 training steps or half the longest
+            series.
+        num_times: observations scored per forecast of uneven stamps; the context of its origin is held.
+        origins_per_path: forecasts per series; None: as in the backtest, or 100 over all of them.
         output: a folder for results.json, fans.png and calibration.png.
     """
     trained = TableModel.load(model)
     table = trained.read(table)
     options = {"num_times": num_times, "num_paths": num_paths, "seed": seed}
     made = trained.scored(table, horizon=horizon, origins_per_path=origins_per_path, **options)
-    values = {"nll": trained.nll(table)} | score_forecasts(made, table.data, seed=seed)
+    laws = trained.laws(table, horizon=horizon, origins_per_path=origins_per_path)
+    values = {"nll": trained.nll(table)} | score_forecasts(made, table.data, laws=laws, seed=seed)
+    values["leads"] = trained.lead_words(values, made, table)
     caution = "" if trained.series is None else _caution(table, trained.series)
     if output is None:
         return TableScores(values, made, caution)
@@ -390,7 +460,10 @@ class SampledPaths:
         """Write .npz or .csv, if at all; without ids there is one start, and no axis for it."""
         if output is None:
             return self
-        dates = None if self.axis is None else [[self.axis.date(t) for t in row] for row in self.times.tolist()]
+        dates = None
+        if self.axis is not None:
+            every = self.axis.dates(self.times.ravel())
+            dates = [every[k : k + self.times.shape[1]] for k in range(0, len(every), self.times.shape[1])]
         if Path(output).suffix == ".npz":
             arrays: dict[str, Any] = {"times": self.times, "paths": self.paths}
             arrays |= {} if dates is None else {"dates": np.array(dates)}
@@ -510,12 +583,13 @@ def _first_time(start: str | float | None, series: Series | None) -> tuple[TimeA
             return None, float(start or 0.0)
         except ValueError:
             raise ValueError(f"`start_time` must be a number for this model. Got {start}.") from None
-    axis = TimeAxis(series.time, "dates", series.time_unit, series.time_origin)
+    axis = TimeAxis(series.time, "dates", series.time_unit, series.time_origin, series.time_zone)
     if start is None:
         return axis, series.time_last
     import pandas as pd
 
-    first = parse_stamps(pd.Series([start], dtype=object))[0]
-    if not isinstance(first, np.datetime64) or np.isnat(first):
+    text = pd.Series([start], dtype=object)
+    first = parse_stamps(text)
+    if first.dtype.kind != "M" or np.isnat(first[0]):
         raise ValueError(f"`start_time` must be an ISO date for this model. Got {start}.")
-    return axis, axis.time(first)
+    return axis, axis.time((first if has_zone(text)[0] else universal(first, axis.zone))[0])

@@ -21,6 +21,7 @@ TRUTH = "#b8b8b8"
 INK = "#333333"
 BANDS = {0.95: "#dbe8f3", 0.8: "#b4d0e7", 0.5: "#83b2d8"}
 """Central intervals of a fan, widest first."""
+MULTIPLES = 3  # forecasts beside each other: more are small multiples
 Share = Literal["all", "row", "col", "none"]
 
 
@@ -134,34 +135,59 @@ class Fan:
     """(T, D), NaN where it was not observed."""
 
 
-def fan_chart(fans: Sequence[Fan], names: Sequence[str], *, num_paths: int = 4, time_label: str = "time") -> Figure:
+def fan_chart(
+    fans: Sequence[Fan], names: Sequence[str], *, num_paths: int = 4, time_label: str = "time", title: str = ""
+) -> Figure:
     """The past, bands that hold 50, 80 and 95 % of the samples, their median, some of them, and the truth.
 
-    One row per feature, one column per forecast.
+    One row per feature, one column per forecast; many forecasts of one feature are small multiples.
     """
-    width = 4.6 if len(fans) > 1 else 7.5  # the legend is wider than one panel
-    figure, axes = _figure(len(names), len(fans), width, 2.5 if len(names) > 1 else 3.0, sharex="col", sharey="none")
+    multiples = len(names) == 1 and len(fans) > MULTIPLES
+    columns = MULTIPLES if multiples else len(fans)
+    rows = -(-len(fans) // columns) if multiples else len(names)
+    width = 4.6 if columns > 1 else 7.5  # the legend is wider than one panel
+    one = len({(fan.past_times[0], fan.times[-1]) for fan in fans}) == 1
+    share: Share = ("all" if one else "none") if multiples else "col"
+    figure, axes = _figure(rows, columns, width, 2.5 if rows > 1 else 3.0, sharex=share, sharey="none")
+    place = (lambda j, k: axes.flat[j]) if multiples else (lambda j, k: axes[k, j])
+    for ax in axes.flat[len(fans) :] if multiples else ():
+        ax.set_visible(False)
     for j, fan in enumerate(fans):
         times = np.concatenate([fan.past_times[-1:], fan.times])
         start = np.broadcast_to(fan.past[-1], (len(fan.samples), 1, fan.past.shape[1]))
         samples = np.concatenate([start, fan.samples], axis=1)
         for k in range(len(names)):
-            _draw_fan(axes[k, j], times, samples[..., k], num_paths)
-            axes[k, j].plot(fan.past_times, fan.past[:, k], color=INK, linewidth=1.1, label="past", zorder=4)
+            ax = place(j, k)
+            _draw_fan(ax, times, samples[..., k], num_paths)
+            ax.plot(fan.past_times, fan.past[:, k], color=INK, linewidth=1.1, label="past", zorder=4)
             seen = np.isfinite(fan.truth[:, k])
             if seen.any():
                 x, y = np.append(times[0], fan.times[seen]), np.append(fan.past[-1, k], fan.truth[seen, k])
                 style = {"color": BRANCH_COLOURS[1], "linewidth": 1.1, "marker": "o", "markersize": 2.5}
-                axes[k, j].plot(x, y, markevery=slice(1, None), label="truth", zorder=5, **style)
-            if j == 0:
-                axes[k, j].set_ylabel(names[k])
-        axes[0, j].set_title(fan.title, fontsize=10)
-        axes[-1, j].set_xlabel(time_label)
+                ax.plot(x, y, markevery=slice(1, None), label="truth", zorder=5, **style)
+            if j % columns == 0:
+                ax.set_ylabel(names[k])
+        place(j, 0).set_title(fan.title, fontsize=10)
+        last = place(j, len(names) - 1)
+        below = not multiples or j + columns >= len(fans)
+        last.set_xlabel(time_label if below else "")
         if fan.times.dtype.kind == "M":
-            axes[-1, j].tick_params(axis="x", labelrotation=30)
+            _date(last)
+            last.tick_params(axis="x", labelbottom=below or not one)
+    if title:
+        figure.suptitle(title, fontsize=11)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
     return figure
+
+
+def _date(ax: Axes) -> None:
+    """Dates with no more words than are needed to tell them apart."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator(minticks=3, maxticks=7)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def _draw_fan(ax: Axes, times: np.ndarray, samples: np.ndarray, num_paths: int) -> None:
@@ -184,7 +210,7 @@ def calibration(scores: Mapping[str, Any]) -> Figure:
     figure, axes = _figure(1, 3, 4.2, 3.6, sharex="none", sharey="none")
     _draw_reliability(axes[0, 0], scores["reliability"])
     _draw_pit(axes[0, 1], scores["pit"])
-    _draw_leads(axes[0, 2], {"model": scores, **scores["references"]})
+    _draw_leads(axes[0, 2], {"model": scores, **scores["references"]}, scores.get("leads", {}))
     return figure
 
 
@@ -218,16 +244,17 @@ def _draw_pit(ax: Axes, histogram: Mapping[str, Any]) -> None:
     ax.set_title("PIT: ∪ too narrow, ∩ too wide", fontsize=10)
 
 
-def _draw_leads(ax: Axes, laws: Mapping[str, Mapping[str, Any]]) -> None:
+def _draw_leads(ax: Axes, laws: Mapping[str, Mapping[str, Any]], scale: Mapping[str, Any]) -> None:
     for k, (name, scores) in enumerate(laws.items()):
         lead = np.array([p["lead"] for p in scores["crps_by_lead"]])
+        lead = np.array(scale["at"]) if len(scale.get("at", ())) == len(lead) else lead
         mean, half = _means(scores["crps_by_lead"])
         colour = BRANCH_COLOURS[k % len(BRANCH_COLOURS)]
         ax.fill_between(lead, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
         ax.plot(lead, mean, color=colour, marker="o", markersize=3.5, linewidth=1.4, label=name.replace("_", " "))
     ax.set_xlim(left=0)
     ax.set_ylim(bottom=0)
-    ax.set(xlabel="lead time", ylabel="CRPS (standard deviations of the data)")
+    ax.set(xlabel=scale.get("label", "lead time"), ylabel="CRPS (standard deviations of the data)")
     ax.set_title("Error by lead time, less is better", fontsize=10)
     ax.legend(frameon=False, fontsize=9)
 

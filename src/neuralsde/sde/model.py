@@ -168,6 +168,16 @@ class NeuralSDE(SequenceModel):
             gap = replace(gap, state=gap.state + fields.sigma * noise.normal(0, tuple(gap.state.shape[1:])))
         solving.solve(flow, gap, self.law, fields, self._coefficients(fields), zero)
 
+    @torch.no_grad()
+    def begin_noise(self, data: Transitions) -> None:
+        """Let the training of g begin at the size of what the flow leaves, where a flow was found by least squares."""
+        pairs = data.spread(solving.FIRST)
+        fields = evaluated(self)._fields()
+        gap = self._gap(pairs, fields)
+        left = gap.step - self._coefficients(fields)(gap.state, gap.conditions(0.0)).drift * gap.dt
+        left = left if gap.mask is None else left.where(gap.mask, math.nan)
+        self.sizes.begin(left / gap.dt.sqrt())
+
     def what_nets_see(self, state: Tensor) -> Tensor:
         return self.sizes.leading(state)
 

@@ -46,6 +46,11 @@ class StepSizes(nn.Module):
             self._measure_rest(scale.states(pairs.history[:, -1]), step, dt)
         self.rate.copy_((step**2 / dt).nanmean(0).div(dt.nanmean(0)).sqrt().clamp(min=1e-6))  # Δt-weighted, as the loss
 
+    def begin(self, left: Tensor) -> None:
+        """Let nets of 0 give the size of what is left of steps (B, *S), NaN where there is none."""
+        size = left.square().nanmean(0).sqrt().log()
+        self.typical.copy_(size.clamp(self.low + 1e-2, self.high - 1e-2))
+
     def _measure_rest(self, state: Tensor, step: Tensor, dt: Tensor) -> None:
         """How fast what the nets do not see reverts to its mean, by least squares, and the noise that is left."""
         fast = -(state * step).sum(0) / (state.square() * dt).sum(0).clamp(min=1e-30)

@@ -6,8 +6,6 @@ model that had not seen it.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import threading
 import time
@@ -69,7 +67,7 @@ def forecast(
     return {
         "report": {**report, "notes": list(notes), "seed": seed},
         "panels": panels_of(table, made, tests),
-        "csv": forecast_csv(TableForecast(made, table, 0.0, LEVELS)),
+        "csv": TableForecast(made, table, 0.0, LEVELS).text(),
     }
 
 
@@ -193,8 +191,8 @@ def pasts_of(table: Table) -> list[list[dict[str, Any]]]:
         states[~data.observed.flatten(1).cpu().numpy()] = np.nan
     parts = np.split(states, data.lengths.cumsum(0)[:-1].cpu().numpy())
     found = []
-    for name, stamps, values in zip(table.ids, table.stamps(), parts):
-        at = clock_of(stamps[-PAST:])
+    for name, times, values in zip(table.ids, data.times.cpu().split(data.lengths.tolist()), parts):
+        at = clock_of(table.time.clock(times[-PAST:].numpy()))
         many, several = len(table.ids) > 1, len(table.columns) > 1
         found.append(
             [
@@ -216,11 +214,11 @@ def _fan(table: Table, made: Forecasts, b: int, k: int, *, paths: bool = False) 
     real = np.isfinite(times) & (np.diff(times, prepend=-np.inf) > 0)  # forecasts with fewer times are padded
     if not paths and mask.any():
         real &= np.arange(len(times)) <= np.flatnonzero(mask)[-1]
-    stamps = table.time.stamps(times[real])
+    stamps = table.time.clock(times[real])
     start = float(made.start[b].flatten()[k])
     return {
         "origin": [
-            clock_of(table.time.stamps(made.origin[b : b + 1].double().numpy()))[0],
+            clock_of(table.time.clock(made.origin[b : b + 1].double().numpy()))[0],
             _short(np.array([start]))[0],
         ],
         "t": clock_of(stamps),
@@ -240,15 +238,6 @@ def clock_of(stamps: np.ndarray) -> list[float]:
 def _short(values: np.ndarray) -> list[float | None]:
     """Six digits are enough for a picture; None where nothing was observed."""
     return [float(f"{v:.6g}") if np.isfinite(v) else None for v in values]
-
-
-def forecast_csv(made: TableForecast) -> str:
-    """The rows of `TableForecast.write`."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(made.header)
-    writer.writerows([*row[:3], *(f"{value:.8g}" for value in row[3:])] for row in made.rows())
-    return text.getvalue()
 
 
 @contextmanager

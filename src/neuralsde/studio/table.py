@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
 from neuralsde.core.doors import Range
 from neuralsde.core.records import check
 from neuralsde.data.columns import parse_stamps
@@ -20,6 +22,7 @@ from neuralsde.data.describe import Description, describe
 from neuralsde.data.tables.cells import Cells, read_cells
 from neuralsde.data.tables.frequency import Frequency
 from neuralsde.data.tables.read import Table, read_table
+from neuralsde.data.tables.zones import as_text
 from neuralsde.forecast.series import frequency_of
 from neuralsde.studio.columns import Reading, guess_reading, guess_unit
 from neuralsde.studio.examples import EXAMPLES, write_example
@@ -274,12 +277,10 @@ def _without_folder(text: str, folder: Path) -> str:
 
 def _diagnosis(table: Table, summary: Description, even: Frequency | None) -> dict[str, Any]:
     """What was read and diagnosed, for the page."""
-    report, stamps = table.report, table.stamps()
-    first, last = min(s[0] for s in stamps), max(s[-1] for s in stamps)
+    report = table.report
+    span = table.time.clock(np.array([float(table.data.times.min()), float(table.data.times.max())]))
     dates = table.time.kind == "dates"
-    show = (
-        (lambda v: str(v.astype("M8[m]")).replace("T", " ").removesuffix(" 00:00")) if dates else (lambda v: f"{v:g}")
-    )
+    shown = as_text(span.astype("M8[m]"), None) if dates else [f"{v:g}" for v in span]
     return {
         "read": report.rows_read,
         "kept": report.rows_kept,
@@ -289,7 +290,7 @@ def _diagnosis(table: Table, summary: Description, even: Frequency | None) -> di
         "num_series": len(table.ids),
         "every": "" if even is None else even.words,
         "horizon": 0 if even is None else min(even.horizon, max(1, int(summary.lengths.high) // 4)),
-        "span": [show(first), show(last)],
+        "span": shown,
         "features": [[f.name, f.low, f.high, f.mean, f.num_missing] for f in summary.features],
         "traits": [[t.name, t.text] for t in summary.traits],
         "warnings": list(summary.warnings),

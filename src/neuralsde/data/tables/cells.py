@@ -6,6 +6,7 @@ text becomes numbers, stamps or names when someone asks for them.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import gzip
@@ -15,6 +16,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +45,11 @@ GROUPED = {
     ",": re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?"),
 }
 """Numbers with thousands separators, by their decimal sign; some, as 1.234, may also be read without."""
+DATE = re.compile(r"\d{4}-\d\d(-\d\d)?([ T].*)?$|\d\d?[./-]\d\d?[./-]\d{2,4}([ T].*)?$")
+SIGN = r"[€$£¥₹%]|EUR|USD|GBP|CHF"
+SPACED = r"\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?:[.,]\d+)?"
+DRESSED = re.compile(rf"(\(?)\s*([+-]?)\s*({SIGN})?\s*([+-]?)({SPACED}|[\d.,]*\d)\s*({SIGN})?\s*(\)?)")
+"""Numbers with a currency or per cent, with spaces between thousands, or in parentheses as negative ones."""
 
 
 @dataclass(frozen=True)
@@ -152,15 +159,21 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
             f"`separator` must be one character, and no quote or line end. Got {separator!r}. Leave it out to have it found, "
             "or replace it in the file."
         )
-    separator = separator or max(SEPARATORS, key=lambda s: _agreement(first, s))
+    if not separator:
+        separator = max(SEPARATORS, key=lambda s: _agreement(first, s))
+        if not any(_fields(first, s) for s in SEPARATORS) and _agreement(first, " ")[0] == 1:
+            separator = " "
     lines = _rows(file, text, separator)
-    header = next(lines)[2]
+    header, above = next(lines)[2], 0
+    while _fields(first, separator) > 1 and sum(map(bool, header)) < 2:  # a title
+        above += 1
+        header = next(lines)[2]
     _check_width(file, len(header))
     names = [name.strip() or f"column {k + 1}" for k, name in enumerate(header)]
     twice, uses = Counter(names).most_common(1)[0]
     if uses > 1:
         raise ValueError(f"{file} has two columns {twice!r}. Rename one.")
-    if all(re.fullmatch(POINT_NUMBER, n) or n.lstrip("+-").isdigit() for n in names):
+    if all(re.fullmatch(POINT_NUMBER, n) or n.lstrip("+-").isdigit() or DATE.match(n) for n in names):
         raise ValueError(f"The first line of {file} must hold the names of the columns. Got {', '.join(names[:5])}.")
     rows, where, broken, long = [], [], [], []
     for line, end, row in lines:
@@ -174,6 +187,9 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
         else:
             broken.append(line)
     columns = [[cell.strip() for cell in column] for column in zip(*rows)] if rows else [[] for _ in names]
+    for k, name in enumerate(names):
+        columns[k], signs = _undress(columns[k])
+        layout += [f"{signs} was taken off in {name}"] if signs else []
     plain = [_ungroup(column, separator, decimal) for column in columns]
     grouped, columns = plain != columns, plain
     if decimal is None:
@@ -182,6 +198,8 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
         columns = [[c.replace(",", ".") if COMMA_NUMBER.fullmatch(c) else c for c in column] for column in columns]
     if long:
         layout.append(f"{len(long)} row(s) span several lines, the first from line {long[0]} (a stray quote?)")
+    if above:
+        layout.append(f"{above} line(s) above the header were passed over")
     if separator != ",":
         layout.append(f"columns are separated by {separator!r}")
     if decimal == ",":
@@ -209,6 +227,9 @@ def _decode(file: Path) -> tuple[str, list[str]]:
     else:
         _check_size(file, file.stat().st_size, MAX_TEXT)
         data = file.read_bytes()
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        with suppress(UnicodeDecodeError):
+            return data.decode("utf-16"), ["the text was read as UTF-16"]
     if b"\0" in data[:10_000]:
         raise ValueError(f"{file} is not a text file in UTF-8. Save it as CSV in UTF-8.")
     try:
@@ -252,9 +273,36 @@ def _rows(file: Path, text: str, separator: str) -> Iterator[tuple[int, int, lis
 
 
 def _agreement(lines: list[str], separator: str) -> tuple[float, int]:
-    """How many lines have as many fields as the first, and how many fields that are; one field is no separation."""
-    counts = [len(row) for row in csv.reader(lines, delimiter=separator)]
-    return (sum(n == counts[0] for n in counts) / len(counts), counts[0]) if counts[0] > 1 else (0.0, 0)
+    """How many lines have as many fields as most, and how many fields that are; one field is no separation."""
+    counts = Counter(len(row) for row in csv.reader(lines, delimiter=separator))
+    usual, num = counts.most_common(1)[0]
+    return (num / counts.total(), usual) if usual > 1 else (0.0, 0)
+
+
+def _fields(lines: list[str], separator: str) -> int:
+    return _agreement(lines, separator)[1]
+
+
+def _undress(column: list[str]) -> tuple[list[str], str]:
+    """A column of numbers without currency, per cent, spaces between thousands and parentheses, and the signs it had."""
+    few = [cell for cell in column[:SAMPLE] if cell.lower() not in NOTHING]
+    found = [DRESSED.fullmatch(cell) for cell in few]
+    there = [m for m in found if m is not None]
+    signs = {sign for m in there for sign in (m[3], m[6]) if sign}
+    dressed = signs or any((m[1] and m[7]) or re.fullmatch(SPACED, m[5]) for m in there)
+    if not dressed or len(there) < 0.9 * len(few) or len(signs) > 1:
+        return column, ""
+    if "%" in signs and sum(m[6] == "%" for m in there) < len(there):
+        return column, ""  # parts of a hundred beside parts of one
+    return [_bare(cell) for cell in column], next(iter(signs), "")
+
+
+def _bare(cell: str) -> str:
+    found = DRESSED.fullmatch(cell)
+    if found is None or bool(found[1]) != bool(found[7]):
+        return cell
+    minus = "-" if "-" in (found[2], found[4]) or found[1] else ""
+    return minus + re.sub(r"[ \u00a0\u202f'’]", "", found[5])
 
 
 def _ungroup(column: list[str], separator: str, decimal: str | None) -> list[str]:

@@ -1,43 +1,42 @@
 """How often a series is observed: stamps as whole steps of a calendar, and steps as stamps again.
 
-A month is one step, whatever its days; so is a business day. What follows a series then falls on the dates on which the
-series itself would go on.
+A month is one step, whatever its days; so is a business day, or an hour of trading. What follows a series then falls on the
+dates on which the series itself would go on. `calendars` finds the frequency in stamps.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from neuralsde.core.records import check
+from neuralsde.data.tables.zones import universal, wall
 
 NEAR = 0.1  # of a step: how far a stamp may be from its place on the calendar
-MOST_OFF = 0.05  # share of stamps that may be further
 DAY, WEEK, YEAR = 86_400.0, 7 * 86_400.0, 365.25 * 86_400.0
-ALIASES: dict[str, tuple[str, float]] = {
-    "s": ("seconds", 1.0),
-    "min": ("seconds", 60.0),
-    "t": ("seconds", 60.0),
-    "h": ("seconds", 3_600.0),
-    "d": ("seconds", DAY),
-    "w": ("seconds", WEEK),
-    "b": ("business days", 1.0),
-    "m": ("months", 1.0),
-    "ms": ("months", 1.0),
-    "me": ("months", 1.0),
-    "q": ("months", 3.0),
-    "qs": ("months", 3.0),
-    "qe": ("months", 3.0),
-    "y": ("months", 12.0),
-    "ys": ("months", 12.0),
-    "ye": ("months", 12.0),
+MONDAY = np.datetime64("1970-01-05", "us")  # weeks are counted from here
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+UNITS = {
+    1e-6: "microsecond",
+    1e-3: "millisecond",
+    1.0: "second",
+    60.0: "minute",
+    3_600.0: "hour",
+    DAY: "day",
+    WEEK: "week",
 }
-"""What pandas calls them, in lower case, without an anchor such as -SUN."""
 USUAL = {"seconds": 48, "business days": 20, "months": 18, "numbers": 20}
 """Steps ahead, where nothing was said."""
+
+
+def ahead_words(words: str, num: int) -> str:
+    """So many steps of a frequency in words: 18 months, 6 steps of 15 minutes."""
+    if words.startswith("step of "):
+        return f"{num} step{'s' * (num != 1)}" + ("" if words == "step of 1" else f" of {words[8:]}")
+    if words.replace(" ", "").isalpha():
+        return f"{num} {words}{'s' * (num != 1)}"
+    return f"{num} step{'s' * (num != 1)} of {words}" if words[0].isdigit() else f"{num} steps, each {words}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,34 +50,78 @@ class Frequency:
     """The stamp of step 0: a date in ISO format, or a number."""
     month_end: bool = False
     """Months end on their last day, whatever its number."""
+    business: bool = False
+    """Months end, or begin, on a weekday."""
+    open: tuple[int, ...] = ()
+    """Of the steps of a week, counted from Monday, those that there are: days or hours of trading. Empty: all."""
+    nearest: bool = False
+    """Stamps that lie between steps are those of the nearest one."""
+    zone: str | None = None
+    """Steps follow the wall clock of this time zone; None: that of the stamps. The stamps themselves are in UTC."""
 
     @property
     def words(self) -> str:
         """In words."""
-        names = {1.0: "second", 60.0: "minute", 3_600.0: "hour", DAY: "day", WEEK: "week"}
         if self.unit == "seconds":
-            known = next((n for n in sorted(names, reverse=True) if self.size % n == 0), 1.0)
+            known = next(
+                (n for n in sorted(UNITS, reverse=True) if abs(self.size / n - round(self.size / n)) < 1e-9), 1.0
+            )
             num = self.size / known
-            return names[known] if num == 1 else f"{num:g} {names[known]}s"
+            return (UNITS[known] if round(num, 9) == 1 else f"{num:g} {UNITS[known]}s") + self._open_words
         if self.unit == "months":
             year, quarter = self.size == 12, self.size == 3
             return "year" if year else "quarter" if quarter else "month" if self.size == 1 else f"{self.size:g} months"
         return "business day" if self.unit == "business days" else f"step of {self.size:g}"
 
+    @property
+    def _open_words(self) -> str:
+        if not self.open:
+            return ""
+        days, places = np.divmod(np.array(self.open), self._in_day)
+        which = sorted(set(days.tolist()))
+        starts = [d for d in which if (d - 1) % 7 not in which]
+        run = len(starts) == 1 and len(which) > 2
+        names = [DAYS[(starts[0] + k) % 7] for k in (0, len(which) - 1)] if run else [DAYS[d] for d in which]
+        said = "" if len(which) == 7 else f", {' to '.join(names)}" if run else f", {', '.join(names)}"
+        if self._in_day == 1:
+            return said
+        each = [tuple(places[days == d].tolist()) for d in which]
+        first, last = (self.origin_in_day + self.size * each[0][k] for k in (0, -1))
+        hours = f"{first // 3600:02.0f}:{first % 3600 // 60:02.0f} to {last // 3600:02.0f}:{last % 3600 // 60:02.0f}"
+        return f"{said}, {hours}" if len(set(each)) == 1 else f"{said}, {len(self.open)} a week"
+
+    @property
+    def _in_week(self) -> int:
+        return round(WEEK / self.size)
+
+    @property
+    def _in_day(self) -> int:
+        return max(1, round(DAY / self.size))
+
+    @property
+    def origin_in_day(self) -> float:
+        """Seconds by which the steps of a day are later than midnight."""
+        return float((np.datetime64(self.origin, "us") - MONDAY) / np.timedelta64(1, "us") / 1e6 % min(self.size, DAY))
+
+    @property
+    def _seconds(self) -> float:
+        """A step, in the mean."""
+        if self.unit == "seconds":
+            return WEEK / len(self.open) if self.open else self.size
+        return {"business days": WEEK / 5, "months": YEAR / 12}[self.unit] * self.size
+
     def steps_of(self, period: float) -> float | None:
         """A time in seconds, in steps; months and business days are taken as their mean."""
-        mean = {"seconds": 1.0, "business days": WEEK / 5, "months": YEAR / 12}.get(self.unit)
-        return None if mean is None else period / (mean * self.size)
+        return None if self.unit == "numbers" else period / self._seconds
 
     @property
     def horizon(self) -> int:
         """Steps ahead where nothing was said."""
-        usual = USUAL[self.unit]
         if self.unit == "months":
             return {1.0: 18, 3.0: 8, 12.0: 6}.get(self.size, 12)
         if self.unit == "seconds" and self.size >= DAY:
-            return 14 if self.size < WEEK else 13
-        return usual
+            return 4 * len(self.open) if self.open else 14 if self.size < WEEK else 13
+        return USUAL[self.unit]
 
     def periods(self) -> dict[str, float]:
         """Seasons of a calendar that are longer than a step, in steps, by name."""
@@ -86,110 +129,68 @@ class Frequency:
             return {"week": 5.0, "year": 261.0}
         named = {"day": DAY, "week": WEEK, "year": YEAR}
         found = {name: self.steps_of(period) for name, period in named.items()}
+        if self.open:
+            each = np.bincount(np.array(self.open) // self._in_day)
+            each = each[each > 0]
+            found["day"] = float(each[0]) if (each == each[0]).all() else None  # days differ
         return {name: steps for name, steps in found.items() if steps is not None and steps > 1.99}
 
     def steps(self, stamps: np.ndarray) -> np.ndarray:
-        """The step of each stamp (dates, or numbers): whole up to rounding."""
+        """The step of each stamp (dates, or numbers): whole up to rounding; halves are stamps that the calendar does not have."""
         if self.unit == "numbers":
             return (stamps - float(self.origin)) / self.size
-        first = np.datetime64(self.origin, "us")
+        stamps, first = wall(stamps, self.zone), np.datetime64(self.origin, "us")
+        if self.open:
+            return self._open_steps(stamps) - self._open_steps(first)
         if self.unit == "seconds":
-            return (stamps - first) / np.timedelta64(1, "us") / (1e6 * self.size)
+            found = (stamps - first) / np.timedelta64(1, "us") / (1e6 * self.size)
+            return np.round(found) if self.nearest else found
         if self.unit == "business days":
-            days = np.busday_count(first.astype("M8[D]"), stamps.astype("M8[D]"), weekmask="1111100")
-            return days.astype(float)
+            days = stamps.astype("M8[D]")
+            found = np.busday_count(first.astype("M8[D]"), days, weekmask="1111100").astype(float)
+            return np.where(np.is_busday(days, weekmask="1111100"), found, found - 0.5)
         months = stamps.astype("M8[M]").astype(int) - first.astype("M8[M]").astype(int)
         return months / self.size
+
+    def _open_steps(self, stamps: np.ndarray | np.datetime64) -> np.ndarray:
+        """Open steps since the first Monday."""
+        seconds = (stamps - MONDAY) / np.timedelta64(1, "us") / 1e6 - self.origin_in_day
+        place = np.asarray(seconds / self.size)
+        whole = np.round(place)
+        week, inside = np.divmod(whole, self._in_week)
+        rank = np.searchsorted(self.open, inside)
+        there = np.append(self.open, -1)[rank] == inside
+        return week * len(self.open) + rank + np.where(there, place - whole, -0.5)
 
     def stamps(self, steps: np.ndarray) -> np.ndarray:
         """The stamps of whole steps."""
         if self.unit == "numbers":
             return float(self.origin) + self.size * steps
-        first, whole = np.datetime64(self.origin, "us"), np.round(steps).astype(int)
+        return universal(self._clock(np.round(steps).astype(int)), self.zone)
+
+    def _clock(self, steps: np.ndarray) -> np.ndarray:
+        """What the clock shows at these steps."""
+        first = np.datetime64(self.origin, "us")
+        if self.open:
+            week, rank = np.divmod(steps + round(float(self._open_steps(first))), len(self.open))
+            place = week * self._in_week + np.array(self.open)[rank]
+            return MONDAY + np.round(1e6 * (self.origin_in_day + self.size * place)).astype("m8[us]")
         if self.unit == "seconds":
             return first + np.round(1e6 * self.size * steps).astype("m8[us]")
         clock = first - first.astype("M8[D]").astype("M8[us]")
         if self.unit == "business days":
-            days = np.busday_offset(first.astype("M8[D]"), whole, roll="forward", weekmask="1111100")
-            return days.astype("M8[us]") + clock
-        month = first.astype("M8[M]") + (whole * int(self.size)).astype("m8[M]")
+            days = np.busday_offset(first.astype("M8[D]"), steps, roll="forward", weekmask="1111100")
+        else:
+            days = self._day(first.astype("M8[M]") + (steps * int(self.size)).astype("m8[M]"))
+        return days.astype("M8[us]") + clock
+
+    def _day(self, month: np.ndarray) -> np.ndarray:
+        """The day on which a month is dated."""
         last = (month + np.timedelta64(1, "M")).astype("M8[D]") - np.timedelta64(1, "D")
-        day = first.astype("M8[D]") - first.astype("M8[M]").astype("M8[D]")
-        same = np.minimum(month.astype("M8[D]") + day, last)
-        return (last if self.month_end else same).astype("M8[us]") + clock
-
-
-def find_frequency(stamps: list[np.ndarray], freq: str | None = None) -> Frequency | None:
-    """The frequency of some series, from their stamps; None where they have none. With `freq` it must be that one."""
-    every = np.concatenate(stamps)
-    gaps = np.concatenate([np.diff(each) for each in stamps])
-    if not len(gaps):
-        return None
-    origin = every.min()
-    if freq is not None:
-        made = _named(freq, every, origin)
-        off = _off(made, stamps)
-        if off is not None:
-            raise ValueError(
-                f"`freq={freq!r}` is not that of the stamps. Got {off}. Leave it out to have it found, or mend the stamps."
-            )
-        return made
-    return next((made for made in _guesses(every, gaps, origin) if _off(made, stamps) is None), None)
-
-
-def _guesses(every: np.ndarray, gaps: np.ndarray, origin: np.generic) -> list[Frequency]:
-    if every.dtype.kind != "M":
-        return [Frequency(unit="numbers", size=float(np.median(gaps)), origin=repr(float(origin)))]
-    seconds = np.median(gaps / np.timedelta64(1, "us")) / 1e6
-    made = []
-    if seconds >= 27 * DAY:
-        months = float(max(1, round(seconds / (YEAR / 12))))
-        made.append(_months(months, every, origin))
-    weekend = np.is_busday(every.astype("M8[D]"), weekmask="0000011").any()
-    if seconds == DAY and not weekend and len(every) > 5:
-        made.append(Frequency(unit="business days", size=1.0, origin=str(origin)))
-    made.append(Frequency(unit="seconds", size=float(seconds), origin=str(origin)))
-    return made
-
-
-def _months(num: float, every: np.ndarray, origin: np.generic) -> Frequency:
-    days = every.astype("M8[D]")
-    last = (every.astype("M8[M]") + np.timedelta64(1, "M")).astype("M8[D]") - np.timedelta64(1, "D")
-    return Frequency(unit="months", size=num, origin=str(origin), month_end=bool((days == last).mean() > 0.9))
-
-
-def _named(freq: str, every: np.ndarray, origin: np.generic) -> Frequency:
-    parts = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]+?)(?:-[A-Za-z]{3})?\s*", freq)
-    check(
-        parts is not None and parts[2].lower() in ALIASES,
-        f"`freq` must be such as 'h', '15min', 'D', 'B', 'W', 'MS', 'QS' or 'YS'. Got {freq!r}.",
-    )
-    assert parts is not None
-    if every.dtype.kind != "M":
-        raise ValueError(
-            f"`freq` is of dates. Got {freq!r} for stamps that are numbers. Name a column of dates with `time`."
-        )
-    unit, size = ALIASES[parts[2].lower()]
-    size *= int(parts[1] or 1)
-    if unit == "months":
-        return _months(size, every, origin)
-    return Frequency(unit="business days" if unit == "business days" else "seconds", size=size, origin=str(origin))
-
-
-def _off(made: Frequency, stamps: list[np.ndarray]) -> str | None:
-    """What speaks against a frequency: stamps between its steps, or two in one."""
-    if not made.size > 0:
-        return "stamps that do not go on"
-    steps = [made.steps(each) for each in stamps]
-    every, whole = np.concatenate(steps), [np.round(each) for each in steps]
-    off = np.abs(every - np.round(every)) > NEAR
-    if off.mean() > MOST_OFF:
-        return f"{np.concatenate(stamps)[off][0]}, which is {every[off][0]:.2f} steps of a {made.words} from the first"
-    gaps = np.concatenate([np.diff(each) for each in whole])
-    if np.median(gaps) > 1.5:
-        return f"stamps that are {np.median(gaps):g} steps of a {made.words} apart"
-    twice = [int(np.argmax(np.diff(each) <= 0)) for each in whole if (np.diff(each) <= 0).any()]
-    if twice:
-        k = next(k for k, each in enumerate(whole) if (np.diff(each) <= 0).any())
-        return f"two observations within one {made.words}, e.g. {stamps[k][twice[0]]} and {stamps[k][twice[0] + 1]}"
-    return None
+        if self.business:
+            start, roll = (last, "backward") if self.month_end else (month.astype("M8[D]"), "forward")
+            return np.busday_offset(start, 0, roll=roll, weekmask="1111100")  # type: ignore[call-overload]
+        if self.month_end:
+            return last
+        first = np.datetime64(self.origin, "us")
+        return np.minimum(month.astype("M8[D]") + (first.astype("M8[D]") - first.astype("M8[M]").astype("M8[D]")), last)

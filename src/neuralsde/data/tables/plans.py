@@ -6,24 +6,33 @@ A plan is written by its user, so nothing is left out: a row that cannot be read
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
 from neuralsde.data.columns import KINDS, has_zone, in_paths, parse_stamps, unread
 from neuralsde.data.tables.cells import Cells, as_names, as_numbers, check_names, read_cells, show_cell
 from neuralsde.data.tables.read import Table
+from neuralsde.data.tables.zones import UNIVERSAL
 
 Plan = list[tuple[np.ndarray, np.ndarray]]
 """Of each path: stamps (M,), and contexts (M, C) that hold from them on."""
 
 
-def read_plan(path: str | os.PathLike[str], table: Table, *, date_format: str | None = None) -> Plan:
+def read_plan(
+    path: str | os.PathLike[str],
+    table: Table,
+    *,
+    columns: Sequence[str] | None = None,
+    date_format: str | None = None,
+) -> Plan:
     """Contexts after the last observations of a table, for each of its paths.
 
     Args:
         path: a file as `read_table` takes it, with the id, time and context columns of the table. Other columns and other
             paths are passed over. Where the table has no time column, rows follow its last ones, 1 apart.
         table: what is known.
+        columns: those of the context that are read; None: all.
         date_format: of dates that are not ISO, as for strptime, if not that of the table.
     """
     if not table.context:
@@ -33,12 +42,13 @@ def read_plan(path: str | os.PathLike[str], table: Table, *, date_format: str | 
         )
     cells = read_cells(path)
     names = [name for name in (table.id, table.time.column) if name is not None]
-    check_names(cells, [*names, *table.context])
+    context = table.context if columns is None else tuple(columns)
+    check_names(cells, [*names, *context])
     if cells.broken:
         raise ValueError(f"{cells.file}, line {cells.broken[0]}: not as many fields as the header has. Mend it.")
     if not len(cells.line):
         raise ValueError(f"{cells.file} has no rows. Add the contexts that are to come, or leave it out.")
-    values = np.stack([_numbers(cells, name) for name in table.context], axis=1)
+    values = np.stack([_numbers(cells, name) for name in context], axis=1)
     paths = np.zeros(len(values), int) if table.id is None else _places(cells, table)
     stamps = None if table.time.column is None else _stamps(cells, table, date_format or table.layout.date_format)
     here = np.flatnonzero(paths >= 0)
@@ -89,7 +99,7 @@ def _stamps(cells: Cells, table: Table, date_format: str | None) -> np.ndarray:
             f"{KINDS[found.dtype.kind]}, e.g. {written.iloc[0]!r}."
         )
     zone = has_zone(written)
-    if table.time.zoned and not zone.all():
+    if table.time.zone not in UNIVERSAL and not zone.all():
         raise ValueError(
             f"{cells.file}: the column {column!r} must name time zones, as {table.report.file} does. Got "
             f"{written[~zone].iloc[0]!r}."

@@ -41,6 +41,8 @@ class Series:
     """What the stamps were."""
     time_origin: str | None = None
     """The date of time 0, in UTC, where they were dates."""
+    time_zone: str | None = None
+    """The time zone of dates; None: they name none."""
     time_last: float
     """The last time in the table."""
     holdout_ids: tuple[str, ...] = ()

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from neuralsde.data.tables.zones import as_text, wall, with_zone
+
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 """Units of time for dates and durations."""
 
@@ -21,22 +23,38 @@ class TimeAxis:
     unit: str | None = None
     origin: str | None = None
     """The date of time 0, in UTC."""
-    zoned: bool = field(default=False, compare=False)
-    """Whether dates were converted to UTC, from the zones that they name."""
+    zone: str | None = field(default=None, compare=False)
+    """The time zone that dates are shown in: that of the table; None: it names none."""
 
     def date(self, time: float) -> str:
-        """The date of a time, in ISO format."""
-        assert self.origin is not None and self.unit is not None
-        ticks = round(1e6 * SECONDS[self.unit] * time)
-        text = str(np.datetime64(self.origin.removesuffix("Z"), "us") + np.timedelta64(ticks, "us"))
-        return text.removesuffix(".000000") + "Z"
+        """The date of a time, as people write it."""
+        return self.dates(np.array([time]))[0]
+
+    def dates(self, times: np.ndarray) -> list[str]:
+        """The dates of some times (n,), all in one form."""
+        assert self.kind == "dates"
+        return as_text(self.stamps(times), self.zone)
 
     def show(self, time: float) -> str:
         """A time as the file would have it."""
-        return self.date(time) if self.kind == "dates" else f"{time:.10g}"
+        return self.texts(np.array([time]))[0]
+
+    def texts(self, times: np.ndarray) -> list[str]:
+        """Some times (n,) as the file would have them."""
+        return self.dates(times) if self.kind == "dates" else [f"{t:.15g}" for t in times.tolist()]
+
+    def index(self, times: np.ndarray) -> Any:
+        """Times (n,) as a column of a frame: dates in their zone, whole numbers as integers."""
+        if self.kind == "dates":
+            return with_zone(self.stamps(times), self.zone)
+        return times.astype(np.int64) if (times == np.round(times)).all() else times
+
+    def clock(self, times: np.ndarray) -> Any:
+        """Times (n,) as they are in the table: dates on its clock, or numbers."""
+        return wall(self.stamps(times), self.zone) if self.kind == "dates" else times
 
     def time(self, date: np.datetime64 | str) -> float:
-        """The time of a date, or of one as `date` writes it."""
+        """The time of a date in UTC, or of one as `origin` has it."""
         return float(self.count(np.datetime64(date.removesuffix("Z"), "us") if isinstance(date, str) else date))
 
     def count(self, stamps: Any) -> Any:
