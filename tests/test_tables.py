@@ -373,6 +373,11 @@ def test_times_of_the_day_are_no_dates(write):
     assert "time holds times of the day without a date" in str(read_table(file).report)
 
 
+def test_a_file_of_titles_alone_is_refused(write):
+    with pytest.raises(ValueError, match=r"has no line with the names of its columns. Got 'Sales report;;' first."):
+        read_table(write("Sales report;;\n2023;;\n"))
+
+
 def test_lines_above_the_header_are_passed_over(write):
     text = "Sales report 2023;;\nCreated 2024-01-01\n\nt;x;y\n0;1;2\n1;2;3\n"
     table = read_table(write(text), time="t")

@@ -164,10 +164,12 @@ def _read_csv(file: Path, separator: str | None, decimal: str | None) -> Cells:
         if not any(_fields(first, s) for s in SEPARATORS) and _agreement(first, " ")[0] == 1:
             separator = " "
     lines = _rows(file, text, separator)
-    header, above = next(lines)[2], 0
-    while _fields(first, separator) > 1 and sum(map(bool, header)) < 2:  # a title
-        above += 1
-        header = next(lines)[2]
+    titled = _fields(first, separator) > 1
+    above, header = next(
+        ((k, row) for k, (*_, row) in enumerate(lines) if not titled or sum(map(bool, row)) > 1), (0, [])
+    )
+    if not header:
+        raise ValueError(f"{file} has no line with the names of its columns. Got {first[0][:80]!r} first. Add one.")
     _check_width(file, len(header))
     names = [name.strip() or f"column {k + 1}" for k, name in enumerate(header)]
     twice, uses = Counter(names).most_common(1)[0]
