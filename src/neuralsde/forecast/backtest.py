@@ -286,7 +286,6 @@ def usual_moves(
         ("longer history", lambda k: replace(k, history=longer) if longer > k.history and enough else None),
         ("curved, narrow", lambda k: replace(k, width=16) if num >= NARROW and k.history > 1 else None),
         ("curved, wide", lambda k: replace(k, width=64) if num >= WIDE and k.history > 1 else None),
-        ("own ways again", lambda k: replace(off(k, level=False), own=True) if k.history > slots else None),
         (
             "phases",
             lambda k: off(replace(k, width=k.width or 16), phases=True) if k.off.seasons and num >= NARROW else None,
