@@ -17,13 +17,32 @@ def seasonal(np_rng, num=300, period=12, noise=0.1):
     return t, season, 0.02 * t + season + noise * np_rng.standard_normal(num)
 
 
-@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("curve", ["none", "log", "ranks"])
 @pytest.mark.parametrize("level", [False, True])
-def test_what_is_taken_off_comes_back_exactly(np_rng, log, level):
+def test_what_is_taken_off_comes_back_exactly(np_rng, curve, level):
     t, _, y = seasonal(np_rng)
-    values = np.exp(y)[:, None] if log else np.stack([y, 3 * y + 5], 1)
-    parts = Decomposition(log=log, level=level, seasons=(12.0,)).parts(t, values)
-    np.testing.assert_allclose(parts.whole(t[1:], parts.rest(t, values)), values[1:], rtol=1e-10)
+    values = np.exp(y)[:, None] if curve == "log" else np.stack([y, 3 * y + 5, np.maximum(y.round(), 0)], 1)
+    parts = Decomposition(curve=curve, level=level, seasons=(12.0,)).parts(t, values)
+    np.testing.assert_allclose(parts.whole(t[1:], parts.rest(t, values)), values[1:], rtol=1e-10, atol=1e-12)
+
+
+def test_ranks_are_gaussian_scores_and_forecasts_take_values_of_the_past(np_rng):
+    y = np.stack([np_rng.poisson(0.3, 2_000) * 1.0, np_rng.exponential(size=2_000)], axis=1)
+    off = Decomposition(curve="ranks", level=True)
+    parts = off.parts(np.arange(2_000), y)
+    scores = np.sort(off.to(y, parts.table), axis=0)
+    normal = torch.special.ndtri(torch.arange(2_000).double().add(0.5) / 2_000).numpy()
+    assert np.abs(scores - normal[:, None]).max(1)[50:-50].max() < 0.15
+    drawn = off.back(np_rng.standard_normal((20_000, 2)), parts.table)
+    assert set(drawn[:, 0]) <= set(y[:, 0])
+    assert (drawn[:, 0] == 0).mean() == pytest.approx((y[:, 0] == 0).mean(), abs=0.03)
+
+
+def test_no_value_is_below_0_where_none_was(np_rng):
+    walk = np.linspace(0, -9, 11)[:, None]
+    parts = [Decomposition(nonnegative=low).parts(np.arange(50), np_rng.random((50, 1))) for low in (False, True)]
+    free, bounded = (p.whole(np.arange(50, 60), walk) for p in parts)
+    assert free.min() < 0 and bounded.min() == 0
 
 
 def test_the_season_is_found_beside_the_trend(np_rng):

@@ -21,6 +21,8 @@ from neuralsde.export.draws import GivenNoise, Listener
 from neuralsde.export.formats import largest_error, run_onnx, to_onnx, trace
 from neuralsde.export.graphs import model_graphs, policy_graphs
 from neuralsde.export.rollout import Rollout, copy_for_export
+from neuralsde.forecast import series
+from neuralsde.forecast.backtest import first_kind
 from neuralsde.models.build import build
 from neuralsde.nets.config import EncodedConfig
 from neuralsde.solvers.noise import Noise
@@ -340,8 +342,8 @@ def test_the_policy_of_the_library_as_onnx(tmp_path, capsys):
 
 @onnx
 @pytest.mark.slow
-@pytest.mark.parametrize("num", [3, 6])  # of many series, each goes on in its own way
-def test_a_model_of_series_as_onnx(tmp_path, num):
+@pytest.mark.parametrize("own", [False, True])
+def test_a_model_of_series_as_onnx(tmp_path, monkeypatch, own):
     """Without noise the graph gives the library's own forecast: level, season and scale are put back."""
     import pandas as pd
 
@@ -349,18 +351,19 @@ def test_a_model_of_series_as_onnx(tmp_path, num):
     season = 5 * np.sin(2 * np.pi * days / 7)
     frame = pd.concat(
         pd.DataFrame({"shop": k, "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(days, "D"), "sales": y})
-        for k, y in enumerate(100 + season + rng.normal(0, 1, (num, 120)).cumsum(1))
+        for k, y in enumerate(100 + season + rng.normal(0, 1, (3, 120)).cumsum(1))
     )
+    monkeypatch.setattr(series, "first_kind", lambda *given: replace(first_kind(*given), own=own))
     fitted = nsde.fit_series(frame, id="shop", time="day", columns=["sales"], max_trials=1, budget="2s", progress=False)
-    assert (fitted.record.off.own is None) == (num == 3)
+    assert (fitted.record.off.own is not None) == own
     still = replace(fitted.model.forecast_sampler, diffusion=0.0)
     nsde.export_model(fitted, tmp_path / "out", steps=5, sampler=still)
     run = run_onnx((tmp_path / "out" / "plan.onnx").read_bytes())
     contract = json.loads((tmp_path / "out" / "contract.json").read_text())
     inputs = nsde.series_inputs(fitted, steps=5)
-    noise = {p["name"]: np.zeros((num, *p["shape"][1:]), p["dtype"]) for p in contract["graphs"]["plan"]["inputs"]}
+    noise = {p["name"]: np.zeros((3, *p["shape"][1:]), p["dtype"]) for p in contract["graphs"]["plan"]["inputs"]}
     given = [torch.from_numpy({**noise, **inputs}[p["name"]]) for p in contract["graphs"]["plan"]["inputs"]]
     wanted = fitted.futures(fitted.table, horizon=5, num_paths=1, sampler=still).samples[:, 0]
     torch.testing.assert_close(run(*given), wanted, rtol=2e-6, atol=1e-4)
-    if num == 3:
+    if not own:
         np.testing.assert_allclose(inputs["history"][:, -1, 0], frame.groupby("shop")["sales"].last())

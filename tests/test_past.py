@@ -68,7 +68,7 @@ def test_little_is_odd_by_chance(np_rng):
 
 
 @pytest.mark.parametrize("last", [500.0, 1e4, 1e-3])
-@pytest.mark.parametrize("kind", [Decomposition(seasons=(7.0,)), Decomposition(seasons=(7.0,), log=True)])
+@pytest.mark.parametrize("kind", [Decomposition(seasons=(7.0,)), Decomposition(seasons=(7.0,), curve="log")])
 def test_forecasts_after_an_odd_last_value_are_those_from_before_and_those_from_it(np_rng, last, kind):
     t, y = weekly(np_rng)
     y[-1] = last
@@ -77,8 +77,8 @@ def test_forecasts_after_an_odd_last_value_are_those_from_before_and_those_from_
     assert np.isfinite(drawn).all()
     before, after = drawn[::2], drawn[1::2]
     assert before.min() > 60 and before.max() < 140
-    middle = np.median(after) / 100 if kind.log else np.median(after) - 100
-    assert middle == pytest.approx(last / 100 if kind.log else last - 100, rel=0.3, abs=20)
+    middle = np.median(after) / 100 if kind.curve == "log" else np.median(after) - 100
+    assert middle == pytest.approx(last / 100 if kind.curve == "log" else last - 100, rel=0.3, abs=20)
 
 
 def test_paths_do_not_leave_the_range_that_the_past_makes_likely(np_rng):
@@ -136,8 +136,8 @@ def test_what_does_not_change_goes_on_and_takes_no_part(np_rng):
         still(panel.values[6][:, 0]) == 7 and np.isnan(still(np.array([5.0, 5.0]))) and np.isnan(still(moving[0][:, 0]))
     )
     assert set(Origins.of(panel, 6).series) == set(range(6))
-    for log in (False, True):
-        kind = Kind(off=Decomposition(log=log), own=True)
+    for curve in ("none", "log"):
+        kind = Kind(off=Decomposition(curve=curve), own=True)
         model, without = (learn(kind, Panel(p.steps[:n], p.values[:n]), BRIEF) for p, n in ((panel, 8), (panel, 6)))
         drawn = draw(model, panel, 6, num_paths=50)
         assert (drawn[6] == 7).all() and (drawn[7] == 0).all()

@@ -15,7 +15,7 @@ import neuralsde as nsde
 from neuralsde.data.tables.calendars import find_frequency
 from neuralsde.data.tables.frequency import ahead_words
 from neuralsde.forecast import series
-from neuralsde.forecast.backtest import Backtest, Origins, usual_moves
+from neuralsde.forecast.backtest import Backtest, Origins, first_kind, usual_moves
 from neuralsde.forecast.decomposition import Decomposition
 from neuralsde.forecast.panel import Kind, Panel, draw, learn
 from neuralsde.forecast.series import describe_kind
@@ -160,7 +160,7 @@ def test_what_is_not_known_is_not_made_up(np_rng):
     drawn = draw(model, Panel([t], [y]), 3, num_paths=4)
     assert np.isfinite(drawn[..., 0]).all() and np.isnan(drawn[..., 1]).all()
     with pytest.raises(ValueError, match=r"takes the logarithm of series. Got -1"):
-        Decomposition(log=True).parts(t, -np.ones((60, 1)))
+        Decomposition(curve="log").parts(t, -np.ones((60, 1)))
     with pytest.raises(ValueError, match=r"too many at once"):
         draw(model, Panel([t], [y]), 1_000, num_paths=10**6)
 
@@ -240,7 +240,7 @@ def test_references_of_many_forecasts_are_those_of_some(fitted, frame, monkeypat
         ("business day", 5, "5 business days"),
         ("15 minutes", 96, "96 steps of 15 minutes"),
         ("hour, Monday to Friday, 09:00 to 16:00", 8, "8 steps, each hour, Monday to Friday, 09:00 to 16:00"),
-        ("step of 1", 7, "7 steps"),
+        ("step", 7, "7 steps"),
         ("step of 0.5", 7, "7 steps of 0.5"),
     ],
 )
@@ -346,6 +346,29 @@ def test_a_model_whose_covariates_act_on_the_next_row_alone_is_refused(np_rng, t
         file.write_text(json.dumps(record | {"known_ahead": ["promo"]}))
     with pytest.raises(ValueError, match=r"known ahead only act on the next row .* Fit again"):
         nsde.TableModel.load(run)
+
+
+def test_counts_are_forecast_as_counts(np_rng):
+    t, rate = np.arange(300), 0.4
+    panel = Panel([t] * 3, [(np_rng.poisson(rate, (300, 1)) * 1.0) for _ in range(3)])
+    first = first_kind(panel, (), False)
+    assert first.off.nonnegative and not first_kind(Panel([t], [panel.values[0] - 1]), (), False).off.nonnegative
+    moves = dict(usual_moves(panel, first))
+    assert dict(usual_moves(Panel([t], [np_rng.random((300, 1))]), first))["ranks"](first) is None
+    model = learn(moves["ranks"](first), panel, TrainConfig(steps=50, batch_size=64))
+    drawn = draw(model, panel, 10, num_paths=400)
+    assert set(np.unique(drawn)) <= set(range(10)) and drawn.mean() == pytest.approx(rate, abs=0.15)
+    assert draw(learn(first, panel, TrainConfig(steps=50, batch_size=64)), panel, 10, num_paths=400).min() == 0
+
+
+def test_the_record_of_an_earlier_version_is_read(fitted, tmp_path):
+    run = shutil.copytree(fitted.folder, tmp_path / "run")
+    for file in (run / "forecast.json", run / "model" / "forecast.json"):
+        record = json.loads(file.read_text())
+        log = record["off"].pop("curve") == "log"
+        del record["off"]["nonnegative"]
+        file.write_text(json.dumps(record | {"off": record["off"] | {"log": log}}))
+    assert nsde.TableModel.load(run).record.off.curve == fitted.record.off.curve
 
 
 def test_a_model_sees_nothing_of_the_future(np_rng):

@@ -175,7 +175,16 @@ def _video_variant(values: dict[str, Any]) -> dict[str, Any]:
     return values | {"part": part}
 
 
+def _series_record(values: dict[str, Any]) -> dict[str, Any]:
+    """The logarithm of series was a flag."""
+    off = dict(values.get("off") or {})
+    if "log" in off:
+        off["curve"] = "log" if off.pop("log") else "none"
+    return values | {"off": off}
+
+
 REWRITTEN = {
+    "SeriesRecord": _series_record,
     "Sampler": _sampler,
     "VideoVariant": _video_variant,
     "NeuralSDEConfig": _neural_sde,

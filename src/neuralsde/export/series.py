@@ -14,29 +14,33 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from neuralsde.core.doors import Count, door
+from neuralsde.core.doors import Count, Seed, door
+from neuralsde.core.records import check
 from neuralsde.export.draws import GivenNoise
 from neuralsde.export.graphs import Graph, Port
 from neuralsde.export.rollout import Rollout, copy_for_export
 from neuralsde.forecast.decomposition import Decomposition
-from neuralsde.forecast.own import MEMORIES, recursion
 from neuralsde.forecast.panel import Past, contexts_ahead
 from neuralsde.forecast.series import SeriesModel
 from neuralsde.solvers.noise import Noise
 
 SMALLEST = 0.1  # scale of the random series by which it is checked
+SMOOTHING = (
+    "a value e above level + phi trend + kappa deviation makes them level + phi trend + alpha e, phi trend + beta e and "
+    "kappa deviation + theta e"
+)
 
 
 class SeriesGraph(nn.Module):
     """Values (B, T, d) after the last ones (B, H, d), given offsets (B, H + T, d) and scales (B, d).
 
-    Where each series goes on in its own way, what its steps leave comes in place of the values, offsets are those of the coming
-    steps, and then come coefficients (B, P, d), averages of the last steps (B, P - 1, d) and sizes (B, d).
+    Where each series goes on in its own way, what this leaves comes in place of the values, offsets are those of the coming
+    steps, and then come coefficients (B, 5, d), state (B, 3, d) and size of its noise (B, d).
     """
 
     def __init__(self, rollout: Rollout, off: Decomposition) -> None:
         super().__init__()
-        self.rollout, self.log, self.own = rollout, off.log, off.own is not None
+        self.rollout, self.off, self.own = rollout, off, off.own is not None
 
     def forward(self, history: Tensor, offset: Tensor, scale: Tensor, *more: Tensor) -> Tensor:
         """The rest of the series is rolled out, and made whole again."""
@@ -52,29 +56,36 @@ class SeriesGraph(nn.Module):
             way, more = more[:3], more[3:]
             rest = history.float()
         else:
-            y = history.log() if self.log else history
+            y = history.log() if self.off.curve == "log" else history
             rest, offset = ((y - offset[:, :slots]) / scale[:, None]).float(), offset[:, slots:]
         context = more[0] if self.rollout.model.scale.context_size else None
         noise: Noise = GivenNoise.of(self.rollout.draws, more if context is None else more[1:])
         made = roll(rest, None, context, noise).double()
         if self.own:
-            made = _go_on(torch.cat([rest[:, -1:].double(), made], dim=1), *way)
+            made = _smoothed(torch.cat([rest[:, -1:].double(), made], dim=1), *way)
         made = made * scale[:, None] + offset
-        return (made.exp() if self.log else made).float()
+        made = made.exp() if self.off.curve == "log" else made
+        return (made.clamp(min=0) if self.off.nonnegative else made).float()
 
 
-def _go_on(walk: Tensor, coefficients: Tensor, averages: Tensor, size: Tensor) -> Tensor:
-    """How far a series gets (B, T, d), of the walk (B, T + 1, d) of what its own way leaves."""
-    kept, gain = (torch.tensor(k)[:, None] for k in recursion())
-    e, steps = walk.diff(dim=1) * size[:, None], []
+def _smoothed(walk: Tensor, coefficients: Tensor, state: Tensor, size: Tensor) -> Tensor:
+    """How a series goes on (B, T, d), of the walk (B, T + 1, d) of what its own way leaves."""
+    (phi, alpha, beta, kappa, theta), (level, trend, away) = coefficients.unbind(1), state.unbind(1)
+    e, states = walk.diff(dim=1) * size[:, None], []
     for k in range(e.shape[1]):
-        steps.append((averages * coefficients[:, :-1]).sum(1) + coefficients[:, -1] + e[:, k])
-        averages = kept * averages + gain * steps[-1][:, None]
-    return torch.stack(steps, dim=1).cumsum(dim=1)
+        level, trend, away = level + phi * trend, phi * trend, kappa * away
+        states.append(level + away + e[:, k])
+        level, trend, away = level + alpha * e[:, k], trend + beta * e[:, k], away + theta * e[:, k]
+    return torch.stack(states, dim=1)
 
 
 def series_graphs(fitted: SeriesModel, sampler: Any, num_steps: int) -> dict[str, Graph]:
     """One step of the series, and as many as are forecast."""
+    check(
+        fitted.record.off.curve != "ranks",
+        "A graph of series cannot take values by their ranks. Got a model that does: it was chosen since many values are equal. "
+        "Draw with `forecast`.",
+    )
     model = copy_for_export(fitted.model)
     sampler = replace(model.own_sampler(sampler), box=None)
     return {
@@ -88,17 +99,14 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
     model, off, num = rollout.model, fitted.record.off, len(rollout.times) - 1
     slots, size, scale = model.config.history, model.scale.shape[0], model.scale
     module, own = SeriesGraph(rollout, off), off.own is not None
-    of = "the logarithm of the values" if off.log else "the values"
+    log = off.curve == "log"
+    of = "the logarithm of the values" if log else "the values"
     past = (
         f"running sum of what the own way left of the last {slots} steps, in units of `size`, oldest first"
         if own
         else f"the last {slots} values, one step apart, oldest first, in raw units"
     )
-    told = (
-        "last value less season, plus season, at the coming steps"
-        if own
-        else "level plus season, at the past and at the coming steps"
-    )
+    told = "level plus season, at the coming steps" if own else "level plus season, at the past and at the coming steps"
     inputs = [
         Port("history", (slots, size), past, "float64"),
         Port("offset", (num if own else slots + num, size), f"of {of}: {told}", "float64"),
@@ -106,8 +114,8 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
     ]
     if own:
         inputs += [
-            Port("coefficients", (len(MEMORIES) + 1, size), "of the averages of its steps, then a constant", "float64"),
-            Port("averages", (len(MEMORIES), size), f"of its steps up to the last: {_memories()}", "float64"),
+            Port("coefficients", (5, size), "phi, alpha, beta, kappa and theta of its smoothing", "float64"),
+            Port("state", (3, size), f"level, trend and deviation, in units of `scale`; {SMOOTHING}", "float64"),
             Port("size", (size,), "of what the own way leaves, in units of `scale`", "float64"),
         ]
     if scale.context_size:
@@ -123,11 +131,11 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
         rest = scale.raw(0.3 * torch.randn(batch, slots, size, generator=rng)).double()
         y = rest * spread[:, None] + level
         ahead = level.expand(-1, num if own else slots + num, -1).contiguous()
-        made = [y.exp() if off.log else y, ahead, spread]
+        made = [y.exp() if log else y, ahead, spread]
         if own:
-            shapes = (0.1, (len(MEMORIES) + 1, size)), (1.0, (len(MEMORIES), size)), (1.0, (size,))
+            shapes = (5, size), (3, size), (size,)
             made[0] = rest
-            made += [k * torch.rand(batch, *shape, generator=rng, dtype=torch.float64) for k, shape in shapes]
+            made += [torch.rand(batch, *shape, generator=rng, dtype=torch.float64) for shape in shapes]
         if scale.context_size:
             wave = torch.randn(batch, num, scale.context_size, generator=rng)
             made.append(scale.context_mean + scale.context_std * wave)
@@ -136,23 +144,18 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
     output = Port("plan", (num, size), "values at the coming steps, in raw units")
     record = {"times": [float(k + 1) for k in range(num)], "solver_steps": len(rollout.lengths)}
     unit = SMALLEST * scale.std
-    return Graph(module, module.check, random, tuple(inputs), output, rollout.draws, unit, off.log, record)
-
-
-def _memories() -> str:
-    """How the averages go on."""
-    each = ", ".join(f"{a:g} of itself and {g:.3g} of the step" for a, g in zip(*recursion()))
-    return f"after a step, in units of `scale`, each is {each}"
+    return Graph(module, module.check, random, tuple(inputs), output, rollout.draws, unit, log, record)
 
 
 @door
 def series_inputs(
-    fitted: SeriesModel, table: Any = None, *, steps: Count | None = None, future: Any = None
+    fitted: SeriesModel, table: Any = None, *, steps: Count | None = None, future: Any = None, seed: Seed = 0
 ) -> dict[str, np.ndarray]:
     """The inputs of the exported plan but for its noise, one row per series of a table.
 
     Where each column was learned as a series of its own, there is one row per series and column. `future` is a table of the
-    covariates that are known ahead, one row per step.
+    covariates that are known ahead, one row per step. Where each series goes on in its own way, `seed` picks one of these, as
+    for a forecast of one path: give another for each.
     """
     own = fitted.table if table is None else fitted.read(table)
     if own is None:
@@ -167,13 +170,15 @@ def series_inputs(
     parts, rest = past.parts, past.slots(slots)
     around = [s[-1] + np.arange(1 - slots, num + 1) for s in panel.steps]
     offset, scale = np.stack([p.offset(at) for p, at in zip(parts, around)]), np.stack([p.scale for p in parts])
-    ways = [p.way for p in parts if p.way is not None]
-    if ways:
-        last = np.stack([way.last for way in ways])
-        made = {"history": rest, "offset": offset[:, slots:] + (last * scale)[:, None], "scale": scale}
-        made |= {name: np.stack([getattr(w, name) for w in ways]) for name in ("coefficients", "averages", "size")}
+    if off.own is not None:
+        rng = np.random.default_rng(seed)
+        picks = [pick for k in range(len(parts)) if (pick := past.pick(k, 1, rng))]
+        made = {"history": rest, "offset": offset[:, slots:], "scale": scale}
+        made |= {
+            name: np.concatenate([getattr(pick, name) for pick in picks]) for name in ("coefficients", "state", "size")
+        }
     else:
         y = rest * scale[:, None] + offset[:, :slots]
-        made = {"history": np.exp(y) if off.log else y, "offset": offset, "scale": scale}
+        made = {"history": np.exp(y) if off.curve == "log" else y, "offset": offset, "scale": scale}
     context = contexts_ahead(off, panel, np.stack([at[slots - 1 :] for at in around]), ahead)
     return made | ({} if context is None else {"context": context[:, :-1].astype(np.float32)})

@@ -17,7 +17,7 @@ import torch
 
 from neuralsde.core.files import read_text, write_json
 from neuralsde.core.records import RunError
-from neuralsde.forecast.decomposition import STRONG, Decomposition, strength
+from neuralsde.forecast.decomposition import Decomposition
 from neuralsde.forecast.panel import Kind, Learned, Panel, draw, learn, spread, with_noise
 from neuralsde.forecast.past import changes, settled
 from neuralsde.metrics.forecast import crps
@@ -25,7 +25,7 @@ from neuralsde.training.config import TrainConfig
 
 TESTED = 0.3  # share of a series, at its end, in which origins lie, where there are few series
 WINDOWS = 3  # horizons that this part has at least, where the series is long enough; of many series as many
-MOST_ORIGINS, MOST_WINDOWS = 120, 12  # in all, and of one series
+MOST_ORIGINS, MOST_WINDOWS = 120, 12  # in all, and of one series, if they overlap
 FEWEST_WINDOWS = 3  # of one series: two that choose, since one moment may mislead, and one that judges
 MOST_SERIES = MOST_ORIGINS // FEWEST_WINDOWS  # on which kinds are tried
 MOST_LEARNED, MOST_ROWS = 1_000, 200_000  # series and rows from which trials learn
@@ -37,8 +37,8 @@ TAKEN = 2.5  # how often a season must have been seen to be taken off
 JUDGED = 1 / 3  # share of the origins, the last, that take no part in the choice
 ERRORS, LEAST_GAIN = 1.0, 0.005  # standard errors, and share, by which a change must be better
 NOISES = (0.9, 1.1, 1.25, 1.5)
-MOST_SLOTS = 60  # a year of weeks
-MANY = 5  # series that each go on in their own way, if nothing else is found
+SLOTS, MOST_SLOTS = 8, 60  # a year of weeks
+TIED = 0.1  # share of equal values from which on values are tried by their ranks
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ class Origins:
                 continue
             seen = np.isfinite(panel.values[k]).any(1)
             able = [n for n in range(first, last + 1) if seen[n - 1] and seen[n : n + horizon].any()]
-            places = np.array(able)[spread(len(able), most)] if able else np.zeros(0, int)
+            apart = min(len(able) // horizon, MOST_ORIGINS // (len(chosen) * panel.size))  # each tells something new
+            places = np.array(able)[spread(len(able), max(most, apart))] if able else np.zeros(0, int)
             late = max(1, round(JUDGED * len(places))) if len(places) > 1 else 0
             for j, place in enumerate(places.tolist()):
                 series.append(k)
@@ -238,38 +239,34 @@ def _unit(values: np.ndarray) -> np.ndarray:
     return np.array(sizes)
 
 
-def seasons_in(panel: Panel, candidates: Sequence[float], *, log: bool) -> tuple[float, ...]:
-    """Those of some periods that the series show on average. One without them loses little: what chance explains stays."""
-    found: list[float] = []
-    places = spread(len(panel), 50)
-    for period in sorted(candidates):
-        each = []
-        for k in places:
-            y = np.log(panel.values[k]) if log else panel.values[k]
-            cut = slice(-int(max(20 * period, 500)), None)
-            each += [strength(period, tuple(found), panel.steps[k][cut], column[cut]) for column in y.T]
-        if np.mean(each) > STRONG:
-            found.append(period)
-    return tuple(found)
-
-
 def first_kind(panel: Panel, seasons: tuple[float, ...], log: bool) -> Kind:
-    """What is tried first: walks, linear, without the seasons that were found, if what is trained on shows them often enough."""
+    """What is tried first: each series in its own way, without the seasons that were found, if what is trained on shows them often
+    enough; the steps that this leaves know nothing of those before."""
     length = float(np.median([len(s) for s in panel.steps]))
     taken = length >= TAKEN * max(seasons, default=0.0)
-    off = Decomposition(log=log, seasons=seasons, taken=taken)
-    return Kind(off=off, history=int(min(8, max(1, length // 6))), own=len(panel) >= MANY)
+    nonnegative = all(bool((v[np.isfinite(v)] >= 0).all()) for v in panel.values)
+    off = Decomposition(curve="log" if log else "none", nonnegative=nonnegative, seasons=seasons, taken=taken)
+    return Kind(off=off, history=1, own=True)
+
+
+def _tied(column: np.ndarray) -> float:
+    """The share of a series that has its most frequent value."""
+    seen = column[np.isfinite(column)]
+    return float(np.unique(seen, return_counts=True)[1].max() / len(seen)) if len(seen) else 0.0
 
 
 def usual_moves(
-    panel: Panel, first: Kind, periods: Sequence[float] = ()
+    panel: Panel, first: Kind, periods: Sequence[float] = (), standing_out: float | None = None
 ) -> list[tuple[str, Callable[[Kind], Kind | None]]]:
     """Changes in the order in which they are tried. A longer history holds the shortest season; if none was found, the shortest
-    of the calendar's periods: some of the series may have it."""
+    of the calendar's periods: some of the series may have it. A period that stands out is not yet a season."""
     seasons, length = first.off.seasons, float(np.median([len(s) for s in panel.steps]))
     positive = all(bool((v[np.isfinite(v)] > 0).all()) for v in panel.values)
     period = min(seasons or [p for p in periods if p < MOST_SLOTS], default=0.0)
+    slots = int(min(SLOTS, max(1, length // 6)))
     longer = int(min(max(period + 1, 16), length // 6, MOST_SLOTS))
+    other = {"none": "log", "log": "none"}
+    ties = np.median([_tied(c) for v in panel.values for c in v.T]) >= TIED
     num = sum(len(s) for s in panel.steps)
     enough = num >= PER_SLOT * longer
 
@@ -278,14 +275,17 @@ def usual_moves(
 
     return [
         ("columns apart", lambda k: replace(k, apart=True) if panel.size > 1 else None),
-        ("all alike" if first.own else "each in its own way", lambda k: replace(k, own=not k.own)),
-        ("level", lambda k: replace(off(k, level=True), own=False)),
+        ("history", lambda k: replace(k, history=slots)),
+        ("season", lambda k: off(k, seasons=(standing_out,)) if standing_out else None),
+        ("all alike", lambda k: replace(k, own=False, history=slots)),
+        ("level", lambda k: replace(off(k, level=True), own=False, history=slots)),
         ("no season", lambda k: off(k, seasons=()) if seasons else None),
-        ("logarithm" if positive else "", lambda k: off(k, log=not k.off.log) if positive else None),
-        ("shorter history", lambda k: replace(k, history=2)),
+        ("ranks", lambda k: replace(off(k, curve="ranks", level=True), own=False, history=slots) if ties else None),
+        ("logarithm", lambda k: off(k, curve=other[k.off.curve]) if positive and k.off.curve in other else None),
+        ("shorter history", lambda k: replace(k, history=2) if k.history > 2 else None),
         ("longer history", lambda k: replace(k, history=longer) if longer > k.history and enough else None),
-        ("curved, narrow", lambda k: replace(k, width=16) if num >= NARROW else None),
-        ("curved, wide", lambda k: replace(k, width=64) if num >= WIDE else None),
+        ("curved, narrow", lambda k: replace(k, width=16) if num >= NARROW and k.history > 1 else None),
+        ("curved, wide", lambda k: replace(k, width=64) if num >= WIDE and k.history > 1 else None),
         (
             "phases",
             lambda k: off(replace(k, width=k.width or 16), phases=True) if k.off.seasons and num >= NARROW else None,

@@ -2,21 +2,23 @@
 
     φ(y) = level + season(t) + scale · x
 
-φ is the logarithm or nothing. The season is a sum of sines and cosines of each period, fitted together with a smooth trend by
-weighted least squares, recent steps first, after Cochrane and Orcutt: what is left goes together from step to step, as in a
-walk, and is made independent before the fit. It is shrunk by what chance alone would explain. All of it is found anew from the
-past of the series that is forecast: series of other sizes, and new ones, go through the same model, and nothing of the future
-is in it. The trend stays in x, whose drift learns it.
+φ is the logarithm, or nothing, or makes the values of the series Gaussian by their ranks. The season is a sum of sines and
+cosines of each period, fitted together with a smooth trend by weighted least squares, recent steps first, after Cochrane and
+Orcutt: what is left goes together from step to step, as in a walk, and is made independent before the fit. It is shrunk by what
+chance alone would explain. All of it is found anew from the past of the series that is forecast: series of other sizes, and new
+ones, go through the same model, and nothing of the future is in it. The trend stays in x, whose drift learns it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+import torch
 
 from neuralsde.core.records import check
-from neuralsde.forecast.own import Own, Way
+from neuralsde.forecast.own import Own, Pick, Way
 
 MOST_WAVES = 10  # sines and cosines of a season
 SMOOTHER = 1.5  # trends are slower than this many of the longest season
@@ -27,14 +29,18 @@ MOST_KEPT = 0.98  # of what is left, from step to step
 OFTEN = 2.0  # how often a season must have been seen
 STRONG = 0.05  # share of the variance around the trend from which on a season is tried
 FEW = 4  # steps that tell the scale of a series
+QUANTILES = 500  # of its values, which stand for them where these are taken by their ranks
+GOLDEN = 0.6180339887498949  # multiples of it fill the unit interval evenly
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decomposition:
     """What is taken off a series before it is learned."""
 
-    log: bool = False
-    """Levels and seasons multiply."""
+    curve: Literal["none", "log", "ranks"] = "none"
+    """φ. With the logarithm levels and seasons multiply; by ranks, forecasts take values that the series has had."""
+    nonnegative: bool = False
+    """No value is below 0."""
     seasons: tuple[float, ...] = ()
     """Periods in steps."""
     taken: bool = True
@@ -60,8 +66,9 @@ class Decomposition:
 
     def parts(self, steps: np.ndarray, values: np.ndarray, usual: np.ndarray | None = None) -> Parts:
         """Level, season and scale of a series (n, d) observed at some steps; NaN is missing. `usual`: the scale of others."""
-        y = self.to(values)
         keep = slice(max(0, len(steps) - self._memory), None)
+        table = _quantiles(values[keep]) if self.curve == "ranks" else None
+        y = self.to(values, table)
         steps, y = steps[keep], y[keep]
         weights = 0.5 ** ((steps[-1] - steps) / self._half_life)
         waves = Waves.of(self.seasons if self.taken else (), len(steps))
@@ -72,7 +79,7 @@ class Decomposition:
         scale = lost * np.array([self._scale(steps, c) for c in rest.T])
         fallback = np.ones_like(scale) if usual is None else usual
         scale = np.where(np.isfinite(scale) & (scale > 1e-9 * np.maximum(np.abs(level), 1e-30)), scale, fallback)
-        return Parts(self, waves, np.stack(found, axis=1), level, scale)
+        return Parts(self, waves, np.stack(found, axis=1), level, scale, table=table)
 
     def _scale(self, steps: np.ndarray, rest: np.ndarray) -> float:
         seen = np.isfinite(rest)
@@ -85,10 +92,12 @@ class Decomposition:
         near = gap == 1 if (gap == 1).sum() >= FEW else gap > 0  # a trend makes long gaps look like large steps
         return float(np.sqrt(np.mean(np.diff(rest)[near] ** 2 / gap[near])))
 
-    def to(self, values: np.ndarray) -> np.ndarray:
-        """φ(y)."""
-        if not self.log:
+    def to(self, values: np.ndarray, table: np.ndarray | None = None) -> np.ndarray:
+        """φ(y); by ranks in a table of quantiles (Q, d)."""
+        if self.curve == "none":
             return values
+        if table is not None:
+            return np.stack([_score(own, column) for own, column in zip(table.T, values.T)], axis=1)
         low = np.nanmin(values, initial=np.inf)
         check(
             low > 0,
@@ -96,9 +105,15 @@ class Decomposition:
         )
         return np.log(values)
 
-    def back(self, y: np.ndarray) -> np.ndarray:
+    def back(self, y: np.ndarray, table: np.ndarray | None = None) -> np.ndarray:
         """The inverse of φ."""
-        return np.exp(np.minimum(y, 700.0)) if self.log else y
+        if table is not None:
+            place = (torch.special.ndtr(torch.from_numpy(np.nan_to_num(y))).numpy() * QUANTILES).astype(int)
+            return np.take_along_axis(table, np.minimum(place, QUANTILES - 1).reshape(-1, y.shape[-1]), 0).reshape(
+                y.shape
+            )
+        y = np.exp(np.minimum(y, 700.0)) if self.curve == "log" else y
+        return np.maximum(y, 0.0) if self.nonnegative else y
 
     @property
     def _half_life(self) -> float:
@@ -107,6 +122,24 @@ class Decomposition:
     @property
     def _memory(self) -> int:
         return int(REMEMBERED * self._half_life)
+
+
+def _quantiles(values: np.ndarray) -> np.ndarray:
+    """Of series (n, d): a table (Q, d); 0 where nothing was seen."""
+    place, out = (np.arange(QUANTILES) + 0.5) / QUANTILES, np.zeros((QUANTILES, values.shape[1]))
+    for k, column in enumerate(values.T):
+        seen = np.sort(column[np.isfinite(column)])
+        if len(seen):
+            out[:, k] = seen[(place * len(seen)).astype(int)]
+    return out
+
+
+def _score(table: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Gaussian scores (n,) of values by their places in a table (Q,); those of equal ones fill their part of it evenly."""
+    low, high = np.searchsorted(table, values, "left"), np.searchsorted(table, values, "right")
+    place = (low + (high - low) * (GOLDEN * np.arange(len(values)) % 1)) / len(table)
+    made = torch.special.ndtri(torch.from_numpy(place.clip(0.5 / len(table), 1 - 0.5 / len(table)))).numpy()
+    return np.where(np.isfinite(values), made, np.nan)
 
 
 Limits = tuple[np.ndarray, np.ndarray]
@@ -124,6 +157,8 @@ class Parts:
     scale: np.ndarray  # (d,)
     way: Way | None = None
     """How it goes on in its own way, which is taken off too."""
+    table: np.ndarray | None = None
+    """Quantiles of its values, where they are taken by ranks."""
 
     def offset(self, steps: np.ndarray) -> np.ndarray:
         """Level and season (n, d)."""
@@ -131,23 +166,27 @@ class Parts:
 
     def states(self, steps: np.ndarray, values: np.ndarray) -> np.ndarray:
         """What is left of a series (n, d) without level and season, in units of its scale."""
-        return (self.kind.to(values) - self.offset(steps)) / self.scale
+        return (self.kind.to(values, self.table) - self.offset(steps)) / self.scale
 
     def rest(self, steps: np.ndarray, values: np.ndarray) -> np.ndarray:
         """x (n, d) of a series."""
-        rest = self.states(steps, values)
-        return rest if self.way is None else self.way.surprises(rest)
+        return self.states(steps, values) if self.way is None else self.way.walk
 
     def whole(
-        self, steps: np.ndarray, rest: np.ndarray, limits: Limits | None = None, jump: np.ndarray | float = 0.0
+        self,
+        steps: np.ndarray,
+        rest: np.ndarray,
+        limits: Limits | None = None,
+        jump: np.ndarray | float = 0.0,
+        pick: Pick | None = None,
     ) -> np.ndarray:
         """The series (..., n, d) after the past, of x (..., n + 1, d) from the last step on: the inverse.
 
-        States stay within `limits`; `jump` is added to φ(y).
+        States stay within `limits`; `jump` is added to φ(y); `pick` says which of its own ways each path goes.
         """
-        rest = rest[..., 1:, :] if self.way is None else self.way.whole(rest)
+        rest = rest[..., 1:, :] if pick is None else pick.whole(rest)
         rest = rest if limits is None else np.clip(rest, *limits)
-        return self.kind.back(rest * self.scale + self.offset(steps) + jump)
+        return self.kind.back(rest * self.scale + self.offset(steps) + jump, self.table)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from neuralsde.data.tables.frequency import Frequency
 from neuralsde.data.tables.read import Table
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.decomposition import Decomposition, Parts
-from neuralsde.forecast.own import Own
+from neuralsde.forecast.own import Own, Pick
 from neuralsde.forecast.past import End, bridged, limits, settled, still
 from neuralsde.models.build import build
 from neuralsde.nets.config import StepsConfig
@@ -235,6 +235,11 @@ class Past:
         paths = np.arange(num_paths)[:, None]
         return np.where(paths % [e.num + 1 for e in ends], [e.jump for e in ends], 0.0)[:, None]
 
+    def pick(self, place: int, num_paths: int, rng: np.random.Generator) -> Pick | None:
+        """Which of its own ways each path of a series goes."""
+        way = self.parts[place].way
+        return None if way is None else way.pick(num_paths, rng)
+
     def findings(self, names: Sequence[str]) -> list[str]:
         """What is to be said of series with these names: of what does not change, and of odd values."""
         still, odd, ends = (
@@ -292,7 +297,7 @@ def _found(
     What is odd beside a season shows once that is taken off.
     """
     unknown, size = np.full(values.shape[1], np.nan), values.shape[1]
-    if known:
+    if known or off.curve == "ranks":  # by ranks, nothing is far
         return values, off.parts(steps, values, unknown), [0] * size, [End()] * size
     columns, num, ends = zip(*(settled(column) for column in off.to(values).T))
     values = values if not sum(num) else off.back(np.stack(columns, axis=1))
@@ -392,7 +397,7 @@ def draw(
     ahead = np.stack([s[-1] + np.arange(horizon + 1) for s in past.steps])
     context = contexts_ahead(off, past, ahead, ahead_context)
     starts = np.array([s[0] for s in past.steps])
-    rng = torch.Generator().manual_seed(seed)
+    rng, picks = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     most = max(1, MOST_NUMBERS // max(1, num_paths * (horizon + 1) * past.size))
     out = []
     for rows in np.array_split(np.arange(len(past)), -(-len(past) // most)):
@@ -406,8 +411,8 @@ def draw(
         )
         rests = made.paths.double().cpu().numpy()
         for b, rest in zip(rows, rests):
-            within, jump = known.limits(b, horizon), known.jump(b, num_paths)
-            out.append(known.parts[b].whole(ahead[b, 1:], rest, within, jump))
+            within, jump, pick = known.limits(b, horizon), known.jump(b, num_paths), known.pick(b, num_paths, picks)
+            out.append(known.parts[b].whole(ahead[b, 1:], rest, within, jump, pick))
     drawn = np.stack(out)
     if drawn.shape[3] < size:
         drawn = np.moveaxis(drawn[..., 0].reshape(-1, size, *drawn.shape[1:3]), 1, -1)

@@ -29,13 +29,14 @@ from neuralsde.data.tables.calendars import find_frequency, why_uneven
 from neuralsde.data.tables.frequency import DAYS, MONDAY, NEAR, WEEK, Frequency, ahead_words
 from neuralsde.data.tables.plans import Plan, read_plan
 from neuralsde.data.tables.read import Table, read_table
-from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, seasons_in, usual_moves
+from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, usual_moves
 from neuralsde.forecast.decomposition import OFTEN
 from neuralsde.forecast.futures import Forecasts
 from neuralsde.forecast.panel import ENDS, Kind, Learned, Panel, draw, learn, spread, with_noise
 from neuralsde.forecast.past import changes, filled
 from neuralsde.forecast.record import RECORD, SeriesRecord
 from neuralsde.forecast.seasonal import Standing, draw_references, period_of, standings
+from neuralsde.forecast.seasons import seasons_in, standing_out
 from neuralsde.forecast.skill import NUM_LEADS, Laws
 from neuralsde.forecast.tables import TableForecast, TableModel, series_record, write_forecasts
 from neuralsde.sde.model import NeuralSDE
@@ -172,7 +173,7 @@ class SeriesModel(TableModel):
         steps = self.record.horizon if horizon is None else math.ceil(horizon)
         ahead = self.planned(table, panel, steps, future)
         known = self._learned.past(panel)
-        odd = [found for found in known.findings(table.ids) if found.startswith(ENDS)]
+        odd = [found for found in known.findings(_names(table)) if found.startswith(ENDS)]
         if odd:
             warnings.warn(odd[0], stacklevel=3)
         each = len(known.panel) // len(panel)  # columns apart
@@ -328,6 +329,11 @@ def plans_of(table: Table, known: Sequence[str], future: Any) -> Plan:
     return plans
 
 
+def _names(table: Table) -> Sequence[str]:
+    """What its series are called."""
+    return ["the series"] if table.id is None else table.ids
+
+
 def _places(table: Table, known: Sequence[str]) -> tuple[int, ...]:
     return tuple(table.context.index(name) for name in known)
 
@@ -397,7 +403,7 @@ def describe_kind(kind: Kind, names: dict[float, str], noise: float) -> str:
     """A kind in words."""
     off = kind.off
     words = [f"nonlinear, width {kind.width}" if kind.width else "linear", f"{kind.history} slots"]
-    words += ["of the logarithm"] if off.log else []
+    words += {"none": [], "log": ["of the logarithm"], "ranks": ["of ranks"]}[off.curve]
     seasons = [f"a {names[p]}" if p in names else f"{p:g} steps" for p in off.seasons if off.taken]
     words += [f"season of {each} taken off" for each in seasons]
     words += ["which sees the phase"] if off.phases else []
@@ -491,7 +497,8 @@ def fit_series(
         shown = panel.until(Origins.of(panel, ahead).cut)
         first = first_kind(shown if len(shown) else panel, seasons, log)
         steps, most = _effort(first, panel, seconds, folder if run is not None else None, seed, ahead, resume)
-        moves = usual_moves(panel, first, list(names))[: min(max_trials or most, most) - 1]
+        period = standing_out(panel, log=log) if _season_list(season) == ["auto"] and not seasons else None
+        moves = usual_moves(panel, first, list(names), period)[: min(max_trials or most, most) - 1]
         train = TrainConfig(steps=steps, batch_size=256, lr=3e-3, ema=0.99, seed=seed)
         with tqdm(total=len(moves) + 2, disable=not progress, desc="fit_series", unit="trial") as bar:
 
@@ -503,6 +510,7 @@ def fit_series(
             file = None if folder is None else folder / "trials.json"
             test = Backtest(panel, ahead, train, tick=tick, file=file)
             best = test.run(first, moves) if test.able else Trial("default", first, np.zeros(1))
+            seasons = seasons or best.kind.off.seasons
             judged = standings(test, best, seasons) if test.able and test.origins.judge.any() else ()
             last = replace(train, steps=LONGER * steps, ema=0.995)
             more = {} if run is None else {"run_dir": run, "resume": resume}
@@ -522,7 +530,7 @@ def fit_series(
             standings=tuple(judged),
             num_judged=int(test.origins.judge.sum()),
             steps=last.steps,
-            notes=(*_notes(table, found), *_held(table, known_ahead), *learned.past(panel).findings(table.ids)),
+            notes=(*_notes(table, found), *_held(table, known_ahead), *learned.past(panel).findings(_names(table))),
         )
         series = series_record(table, None)
         tested = (test, best) if judged else None

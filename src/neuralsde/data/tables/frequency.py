@@ -33,7 +33,7 @@ USUAL = {"seconds": 48, "business days": 20, "months": 18, "numbers": 20}
 def ahead_words(words: str, num: int) -> str:
     """So many steps of a frequency in words: 18 months, 6 steps of 15 minutes."""
     if words.startswith("step of "):
-        return f"{num} step{'s' * (num != 1)}" + ("" if words == "step of 1" else f" of {words[8:]}")
+        return f"{num} step{'s' * (num != 1)} of {words[8:]}"
     if words.replace(" ", "").isalpha():
         return f"{num} {words}{'s' * (num != 1)}"
     return f"{num} step{'s' * (num != 1)} of {words}" if words[0].isdigit() else f"{num} steps, each {words}"
@@ -71,7 +71,9 @@ class Frequency:
         if self.unit == "months":
             year, quarter = self.size == 12, self.size == 3
             return "year" if year else "quarter" if quarter else "month" if self.size == 1 else f"{self.size:g} months"
-        return "business day" if self.unit == "business days" else f"step of {self.size:g}"
+        if self.unit == "business days":
+            return "business day"
+        return "step" if self.size == 1 else f"step of {self.size:g}"
 
     @property
     def _open_words(self) -> str:

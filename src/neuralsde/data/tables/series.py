@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from neuralsde.core.files import read_document, write_json
+from neuralsde.core.formats import current
 from neuralsde.core.records import from_dict, to_dict
 
 FILE = "series.json"
@@ -66,7 +67,7 @@ def load_record(kind: type[Record], folder: Path, file: str, remedy: str) -> Rec
         values = read_document(place, file)
         if values is not None:
             try:
-                return from_dict(kind, values)
+                return from_dict(kind, current(values))
             except ValueError as error:
                 raise ValueError(f"{place / file} cannot be used: {error} {remedy}") from None
     return None
