@@ -340,6 +340,15 @@ def test_the_policy_of_the_library_as_onnx(tmp_path, capsys):
     assert worst <= 1e-5
 
 
+def test_series_that_are_taken_by_ranks_are_refused(tmp_path):
+    counts = np.random.default_rng(0).poisson(0.5, 60).astype(float)
+    fitted = nsde.fit_series(counts, horizon=4, max_trials=1, budget="2s", progress=False)
+    record = replace(fitted.record, off=replace(fitted.record.off, curve="ranks"))
+    fitted = replace(fitted, record=record)
+    with pytest.raises(ValueError, match="cannot take values by their ranks"):
+        nsde.export_model(fitted, tmp_path / "out")
+
+
 @onnx
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [False, True])

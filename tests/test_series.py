@@ -182,7 +182,9 @@ def test_many_series_are_tried_at_their_very_end_and_few_over_their_last_third()
 
 def test_a_long_series_is_tried_from_every_horizon_of_its_end():
     def num(rows, horizon, size=1):
-        return len(Origins.of(Panel([np.arange(rows)], [np.random.default_rng(0).random((rows, size))]), horizon).series)
+        return len(
+            Origins.of(Panel([np.arange(rows)], [np.random.default_rng(0).random((rows, size))]), horizon).series
+        )
 
     assert num(2_000, 20) == 29  # of the last 600 rows
     assert num(2_000, 20, size=10) == 12 and num(10_000, 20, size=4) == 30  # so many columns are drawn at most
