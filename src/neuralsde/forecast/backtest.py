@@ -18,7 +18,7 @@ import torch
 from neuralsde.core.files import read_text, write_json
 from neuralsde.core.records import RunError
 from neuralsde.forecast.decomposition import Decomposition
-from neuralsde.forecast.panel import Kind, Learned, Panel, draw, learn, spread, with_noise
+from neuralsde.forecast.panel import Kind, Learned, Panel, Past, draw, learn_from, learned_past, spread, with_noise
 from neuralsde.forecast.past import changes, settled
 from neuralsde.metrics.forecast import crps
 from neuralsde.training.config import TrainConfig
@@ -138,6 +138,7 @@ class Backtest:
 
     def __post_init__(self) -> None:
         self.found: dict[str, list[float] | None] = {}
+        self.pasts: dict[tuple[object, ...], Past] = {}  # kinds share them
         if self.file is not None and self.file.exists():
             self.found = json.loads(read_text(self.file))
         self.origins = Origins.of(self.panel, self.horizon)
@@ -167,13 +168,20 @@ class Backtest:
 
     def train_kind(self, kind: Kind) -> Learned:
         """A model of the kind, of what was known."""
-        return learn(kind, self.learned, self.train)
+        key = (kind.off, kind.apart, kind.own)
+        if key not in self.pasts:
+            self.pasts[key] = learned_past(kind, self.learned)
+        return learn_from(kind, self.pasts[key], self.train)
 
     def draw_from(self, learned: Learned, which: np.ndarray, noise: float = 1.0, num: int = NUM_PATHS) -> np.ndarray:
         """Forecasts from some of the origins."""
         past, how = self.origins.past(self.panel, which), with_noise(learned.model, noise)
         ahead = self.origins.covariates(self.panel, which, self.horizon)
-        return draw(learned, past, self.horizon, ahead_context=ahead, num_paths=num, sampler=how)
+        key = (learned.off, learned.apart, which.tobytes())
+        if key not in self.pasts:
+            self.pasts[key] = learned.past(past)
+        known = self.pasts[key]
+        return draw(learned, past, self.horizon, known=known, ahead_context=ahead, num_paths=num, sampler=how)
 
     def try_kind(self, name: str, kind: Kind) -> tuple[Trial, Learned | None] | None:
         """A kind, trained and scored, and its model, if it was not known already; None where it cannot be."""

@@ -179,9 +179,14 @@ class Learned:
     model: NeuralSDE
     off: Decomposition
 
+    @property
+    def apart(self) -> bool:
+        """Whether it knows one column."""
+        return self.model.scale.shape == (1,)
+
     def past(self, panel: Panel) -> Past:
         """The past from which it forecasts: where columns were learned apart, one series for each."""
-        return Past.of(self.off, panel.apart() if self.model.scale.shape == (1,) else panel)
+        return Past.of(self.off, panel.apart() if self.apart else panel)
 
 
 @dataclass(frozen=True)
@@ -321,14 +326,21 @@ def _scaled(every: list[Parts]) -> list[Parts]:
     return [replace(parts, scale=np.where(np.isnan(parts.scale), usual, parts.scale)) for parts in every]
 
 
-def learn(kind: Kind, panel: Panel, train: TrainConfig, **more: Any) -> Learned:
-    """A model of the rest of the series; of many, some tell as much as all."""
+def learned_past(kind: Kind, panel: Panel) -> Past:
+    """What a kind learns from; of many series, some tell as much as all."""
     panel = panel.some(MOST_ROWS)
     past = Past.of(kind.off, panel.apart() if kind.apart else panel)
-    moving = [k for k, values in enumerate(past.panel.values) if np.isfinite(values).any()]
-    past = past.cut(moving)
-    if kind.own:
-        past = past.in_own_ways(Own.of(past.rests))
+    past = past.cut([k for k, values in enumerate(past.panel.values) if np.isfinite(values).any()])
+    return past.in_own_ways(Own.of(past.rests)) if kind.own else past
+
+
+def learn(kind: Kind, panel: Panel, train: TrainConfig, **more: Any) -> Learned:
+    """A model of the rest of the series."""
+    return learn_from(kind, learned_past(kind, panel), train, **more)
+
+
+def learn_from(kind: Kind, past: Past, train: TrainConfig, **more: Any) -> Learned:
+    """The same, of a past that was found already."""
     config = kind.config(past.panel.size)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
