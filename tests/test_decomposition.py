@@ -40,8 +40,8 @@ def test_ranks_are_gaussian_scores_and_forecasts_take_values_of_the_past(np_rng)
 
 def test_no_value_is_below_0_where_none_was(np_rng):
     walk = np.linspace(0, -9, 11)[:, None]
-    parts = [Decomposition(nonnegative=low).parts(np.arange(50), np_rng.random((50, 1))) for low in (False, True)]
-    free, bounded = (p.whole(np.arange(50, 60), walk) for p in parts)
+    y = np_rng.random((50, 2)) - [0, 0.5]
+    free, bounded = Decomposition().parts(np.arange(50), y).whole(np.arange(50, 60), walk).T[::-1]
     assert free.min() < 0 and bounded.min() == 0
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import neuralsde as nsde
-from neuralsde.forecast.backtest import Backtest, Origins
+from neuralsde.forecast.backtest import Backtest, Origins, grows_with_level
 from neuralsde.forecast.decomposition import Decomposition
 from neuralsde.forecast.panel import Kind, Panel, draw, learn
 from neuralsde.forecast.past import FEWEST, SOON, bridged, limits, settled, still
@@ -164,3 +164,24 @@ def test_what_was_found_in_the_past_is_said(np_rng, short_search):
     assert (made[made["unique_id"] == "still"][["NSDE", "NSDE-lo-80", "NSDE-hi-95"]] == 7).all(axis=None)
     low, high = (made[made["unique_id"] == "end"][f"NSDE-{e}-80"] for e in ("lo", "hi"))
     assert (low < -900).all() and (high > 80).all()
+
+
+def test_columns_that_tell_nothing_keep_their_place(np_rng):
+    t = np.arange(120)
+    walk = np_rng.standard_normal(120).cumsum()
+    panel = Panel([t], [np.stack([walk, np.full(120, 5.0), 7 + 3.0 * t], axis=1)])
+    drawn = draw(learn(Kind(off=Decomposition(), history=1, own=True), panel, BRIEF), panel, 10, num_paths=200)[0]
+    assert (drawn[..., 1] == 5).all()
+    np.testing.assert_allclose(drawn[..., 2].mean(0), 7 + 3 * (120 + np.arange(10)), atol=3)
+    assert drawn[:, 0, 0].std() == pytest.approx(1, rel=0.4)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_the_logarithm_is_the_default_where_steps_grow_with_the_level(np_rng, log):
+    rate = 1 + 0.02 * np_rng.standard_normal((300, 1)).cumsum(0)
+    series = (
+        np.exp(0.01 * np.arange(300)[:, None] + rate) if log else 5 + (1 + np_rng.poisson(3, (300, 1))).cumsum(0) * 1.0
+    )
+    panel = Panel([np.arange(300)], [series])
+    assert series.max() > 3 * series.min() and grows_with_level(panel) == log
+    assert not grows_with_level(Panel([np.arange(300)], [series - series.min()]))  # 0 has none

@@ -363,7 +363,6 @@ def test_counts_are_forecast_as_counts(np_rng):
     t, rate = np.arange(300), 0.4
     panel = Panel([t] * 3, [(np_rng.poisson(rate, (300, 1)) * 1.0) for _ in range(3)])
     first = first_kind(panel, (), False)
-    assert first.off.nonnegative and not first_kind(Panel([t], [panel.values[0] - 1]), (), False).off.nonnegative
     moves = dict(usual_moves(panel, first))
     assert dict(usual_moves(Panel([t], [np_rng.random((300, 1))]), first))["ranks"](first) is None
     model = learn(moves["ranks"](first), panel, TrainConfig(steps=50, batch_size=64))
@@ -377,7 +376,6 @@ def test_the_record_of_an_earlier_version_is_read(fitted, tmp_path):
     for file in (run / "forecast.json", run / "model" / "forecast.json"):
         record = json.loads(file.read_text())
         log = record["off"].pop("curve") == "log"
-        del record["off"]["nonnegative"]
         file.write_text(json.dumps(record | {"off": record["off"] | {"log": log}}))
     assert nsde.TableModel.load(run).record.off.curve == fitted.record.off.curve
 
@@ -773,3 +771,39 @@ def test_whole_numbers_that_lose_digits_and_columns_of_one_name_are_refused():
         nsde.read_table(pd.DataFrame(np.zeros((4, 2)), columns=["y", "y"]))
     with pytest.raises(ValueError, match=r"a file, a frame, a pandas Series or an array. Got dict"):
         nsde.read_table({"a": "b"})
+
+
+def test_a_season_that_could_not_be_tried_is_taken_off_in_the_end(np_rng):
+    dates, t = pd.date_range("2024-01-01", periods=28, freq="D"), np.arange(28)
+    frame = pd.DataFrame({"ds": dates, "y": 100 + 20 * np.sin(2 * np.pi * t / 7) + np_rng.standard_normal(28)})
+    fitted = nsde.fit_series(frame, horizon=7, season="week", budget=2, max_trials=2, progress=False)
+    assert "season of a week taken off" in fitted.report.choice and "not to try it" in fitted.report.reason
+    made = fitted.forecast().to_frame()
+    np.testing.assert_allclose(made["NSDE"], 100 + 20 * np.sin(2 * np.pi * np.arange(28, 35) / 7), atol=5)
+    assert (made["NSDE-hi-80"] - made["NSDE-lo-80"]).mean() < 10
+
+
+def test_changes_that_were_not_tried_are_counted(monkeypatch, np_rng):
+    monkeypatch.setattr(series, "_effort", lambda *_: (20, 3))
+    fitted = nsde.fit_series(np_rng.standard_normal(60).cumsum(), horizon=5, progress=False)
+    assert "were not tried: the budget is short. Give a longer `budget`." in str(fitted.report)
+
+
+def test_a_table_of_another_frequency_is_refused(np_rng):
+    def frame(num, freq):
+        return pd.DataFrame(
+            {"ds": pd.date_range("2024-01-07", periods=num, freq=freq), "y": np_rng.standard_normal(num)}
+        )
+
+    fitted = nsde.fit_series(frame(60, "D"), horizon=5, budget=1, max_trials=1, progress=False)
+    with pytest.raises(ValueError, match=r"one observation each day. Got none within two of another .* same frequency"):
+        fitted.forecast(3, table=frame(20, "W"))
+    assert len(fitted.forecast(3, table=frame(20, "D")).to_frame()) == 3
+
+
+def test_the_frequency_of_stamps_with_many_gaps_is_offered(np_rng):
+    dates = pd.date_range("2024-01-01", periods=300, freq="D")[np.sort(np_rng.permutation(300)[:120])]
+    frame = pd.DataFrame({"ds": dates, "y": np_rng.standard_normal(120)})
+    with pytest.raises(ValueError, match=r"not evenly spaced. .* Give `freq='D'` if rows are missing."):
+        nsde.fit_series(frame, horizon=5, budget=1, progress=False)
+    assert nsde.fit_series(frame, freq="D", horizon=5, budget=1, max_trials=1, progress=False).report.frequency == "day"

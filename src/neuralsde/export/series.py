@@ -24,6 +24,7 @@ from neuralsde.forecast.panel import Past, contexts_ahead
 from neuralsde.forecast.series import SeriesModel
 from neuralsde.solvers.noise import Noise
 
+LEAST = -1e30  # where values may be of any size
 SMALLEST = 0.1  # scale of the random series by which it is checked
 SMOOTHING = (
     "a value e above level + phi trend + kappa deviation makes them level + phi trend + alpha e, phi trend + beta e and "
@@ -32,7 +33,7 @@ SMOOTHING = (
 
 
 class SeriesGraph(nn.Module):
-    """Values (B, T, d) after the last ones (B, H, d), given offsets (B, H + T, d) and scales (B, d).
+    """Values (B, T, d) after the last ones (B, H, d), given offsets (B, H + T, d), scales and least values (B, d).
 
     Where each series goes on in its own way, what this leaves comes in place of the values, offsets are those of the coming
     steps, and then come coefficients (B, 5, d), state (B, 3, d) and size of its noise (B, d).
@@ -42,15 +43,16 @@ class SeriesGraph(nn.Module):
         super().__init__()
         self.rollout, self.off, self.own = rollout, off, off.own is not None
 
-    def forward(self, history: Tensor, offset: Tensor, scale: Tensor, *more: Tensor) -> Tensor:
+    def forward(self, history: Tensor, offset: Tensor, scale: Tensor, least: Tensor, *more: Tensor) -> Tensor:
         """The rest of the series is rolled out, and made whole again."""
-        return self._whole(self.rollout.roll, history, offset, scale, more)
+        return self._whole(self.rollout.roll, (history, offset, scale, least), more)
 
-    def check(self, history: Tensor, offset: Tensor, scale: Tensor, *more: Tensor) -> Tensor:
+    def check(self, history: Tensor, offset: Tensor, scale: Tensor, least: Tensor, *more: Tensor) -> Tensor:
         """The same by the solver."""
-        return self._whole(self.rollout.eager, history, offset, scale, more)
+        return self._whole(self.rollout.eager, (history, offset, scale, least), more)
 
-    def _whole(self, roll: Any, history: Tensor, offset: Tensor, scale: Tensor, more: tuple[Tensor, ...]) -> Tensor:
+    def _whole(self, roll: Any, given: tuple[Tensor, ...], more: tuple[Tensor, ...]) -> Tensor:
+        history, offset, scale, least = given[0], given[1], given[2], given[3][:, None]
         slots = self.rollout.model.config.history
         if self.own:
             way, more = more[:3], more[3:]
@@ -65,7 +67,7 @@ class SeriesGraph(nn.Module):
             made = _smoothed(torch.cat([rest[:, -1:].double(), made], dim=1), *way)
         made = made * scale[:, None] + offset
         made = made.exp() if self.off.curve == "log" else made
-        return (made.clamp(min=0) if self.off.nonnegative else made).float()
+        return torch.maximum(made, least).float()
 
 
 def _smoothed(walk: Tensor, coefficients: Tensor, state: Tensor, size: Tensor) -> Tensor:
@@ -111,6 +113,7 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
         Port("history", (slots, size), past, "float64"),
         Port("offset", (num if own else slots + num, size), f"of {of}: {told}", "float64"),
         Port("scale", (size,), f"what {of} are divided by once the offset is taken off", "float64"),
+        Port("least", (size,), "no forecast is below: 0 where no value was, else a number below all", "float64"),
     ]
     if own:
         inputs += [
@@ -131,7 +134,7 @@ def _graph(fitted: SeriesModel, rollout: Rollout) -> Graph:
         rest = scale.raw(0.3 * torch.randn(batch, slots, size, generator=rng)).double()
         y = rest * spread[:, None] + level
         ahead = level.expand(-1, num if own else slots + num, -1).contiguous()
-        made = [y.exp() if log else y, ahead, spread]
+        made = [y.exp() if log else y, ahead, spread, torch.full_like(spread, LEAST)]
         if own:
             shapes = (5, size), (3, size), (size,)
             made[0] = rest
@@ -170,15 +173,16 @@ def series_inputs(
     parts, rest = past.parts, past.slots(slots)
     around = [s[-1] + np.arange(1 - slots, num + 1) for s in panel.steps]
     offset, scale = np.stack([p.offset(at) for p, at in zip(parts, around)]), np.stack([p.scale for p in parts])
+    least = np.stack([np.maximum(np.broadcast_to(p.least, p.scale.shape), LEAST) for p in parts])
     if off.own is not None:
         rng = np.random.default_rng(seed)
         picks = [pick for k in range(len(parts)) if (pick := past.pick(k, 1, rng))]
-        made = {"history": rest, "offset": offset[:, slots:], "scale": scale}
+        made = {"history": rest, "offset": offset[:, slots:], "scale": scale, "least": least}
         made |= {
             name: np.concatenate([getattr(pick, name) for pick in picks]) for name in ("coefficients", "state", "size")
         }
     else:
         y = rest * scale[:, None] + offset[:, :slots]
-        made = {"history": np.exp(y) if off.curve == "log" else y, "offset": offset, "scale": scale}
+        made = {"history": np.exp(y) if off.curve == "log" else y, "offset": offset, "scale": scale, "least": least}
     context = contexts_ahead(off, panel, np.stack([at[slots - 1 :] for at in around]), ahead)
     return made | ({} if context is None else {"context": context[:, :-1].astype(np.float32)})

@@ -39,8 +39,6 @@ class Decomposition:
 
     curve: Literal["none", "log", "ranks"] = "none"
     """φ. With the logarithm levels and seasons multiply; by ranks, forecasts take values that the series has had."""
-    nonnegative: bool = False
-    """No value is below 0."""
     seasons: tuple[float, ...] = ()
     """Periods in steps."""
     taken: bool = True
@@ -67,6 +65,7 @@ class Decomposition:
     def parts(self, steps: np.ndarray, values: np.ndarray, usual: np.ndarray | None = None) -> Parts:
         """Level, season and scale of a series (n, d) observed at some steps; NaN is missing. `usual`: the scale of others."""
         keep = slice(max(0, len(steps) - self._memory), None)
+        least = np.where(np.where(np.isfinite(values), values, 0.0).min(0) < 0, -np.inf, 0.0)
         table = _quantiles(values[keep]) if self.curve == "ranks" else None
         y = self.to(values, table)
         steps, y = steps[keep], y[keep]
@@ -79,7 +78,7 @@ class Decomposition:
         scale = lost * np.array([self._scale(steps, c) for c in rest.T])
         fallback = np.ones_like(scale) if usual is None else usual
         scale = np.where(np.isfinite(scale) & (scale > 1e-9 * np.maximum(np.abs(level), 1e-30)), scale, fallback)
-        return Parts(self, waves, np.stack(found, axis=1), level, scale, table=table)
+        return Parts(self, waves, np.stack(found, axis=1), level, scale, table=table, least=least)
 
     def _scale(self, steps: np.ndarray, rest: np.ndarray) -> float:
         seen = np.isfinite(rest)
@@ -112,8 +111,7 @@ class Decomposition:
             return np.take_along_axis(table, np.minimum(place, QUANTILES - 1).reshape(-1, y.shape[-1]), 0).reshape(
                 y.shape
             )
-        y = np.exp(np.minimum(y, 700.0)) if self.curve == "log" else y
-        return np.maximum(y, 0.0) if self.nonnegative else y
+        return np.exp(np.minimum(y, 700.0)) if self.curve == "log" else y
 
     @property
     def _half_life(self) -> float:
@@ -159,6 +157,8 @@ class Parts:
     """How it goes on in its own way, which is taken off too."""
     table: np.ndarray | None = None
     """Quantiles of its values, where they are taken by ranks."""
+    least: np.ndarray | float = -np.inf
+    """Where no value (d,) is below 0, none will be."""
 
     def offset(self, steps: np.ndarray) -> np.ndarray:
         """Level and season (n, d)."""
@@ -186,7 +186,8 @@ class Parts:
         """
         rest = rest[..., 1:, :] if pick is None else pick.whole(rest)
         rest = rest if limits is None else np.clip(rest, *limits)
-        return self.kind.back(rest * self.scale + self.offset(steps) + jump, self.table)
+        least = np.where(np.asarray(jump) == 0, self.least, -np.inf)  # odd values may be of any size
+        return np.maximum(self.kind.back(rest * self.scale + self.offset(steps) + jump, self.table), least)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ MOST_DRAWN = 2**28  # numbers of all forecasts: 2 GiB
 TELLING = 200  # series that tell the usual scale
 NEAREST = 0.25  # of a step: rows further from any are not on the calendar
 OFTEN_SEEN = 0.1  # share of values that are seen one step after another from which on gaps teach no steps
+DULL = 1e-3  # of a step: columns that move less
 WIDE = 64  # of a net that is deeper too
 BOX = None  # walks have no range that they must stay in
 
@@ -267,7 +268,7 @@ class Past:
 
     def data(self) -> Trajectories:
         """What is left of the series, as paths; their time is in steps."""
-        panel, rests = self.panel, self.rests
+        panel, rests = self.panel, [rest.astype(np.float32) for rest in _moving(self.rests)]
         own = [None] * len(panel) if panel.context is None else panel.context
         told = [_join(self.off, s, c, panel.known) for s, c in zip(panel.steps, own)]
         context = None if told[0] is None else told
@@ -280,6 +281,17 @@ class Past:
         data = Trajectories.from_arrays([bridged(rest) for rest in rests], times, context=context)
         data.observed = torch.from_numpy(np.concatenate(seen))
         return data
+
+
+def _moving(rests: list[np.ndarray]) -> list[np.ndarray]:
+    """What is left of series; columns of which nothing is keep their place as walks of chance."""
+    steps = np.concatenate([np.diff(rest, axis=0) for rest in rests])
+    seen = np.isfinite(steps)
+    dull = np.sqrt((np.where(seen, steps, 0.0) ** 2).sum(0) / np.maximum(seen.sum(0), 1)) < DULL
+    if not dull.any() or dull.all():
+        return rests
+    rng = np.random.default_rng(0)
+    return [np.where(dull, rng.standard_normal(rest.shape).cumsum(0), rest) for rest in rests]
 
 
 ENDS = "Far from all before them are the last values of"

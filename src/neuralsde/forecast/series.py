@@ -29,7 +29,7 @@ from neuralsde.data.tables.calendars import find_frequency, why_uneven
 from neuralsde.data.tables.frequency import DAYS, MONDAY, NEAR, WEEK, Frequency, ahead_words
 from neuralsde.data.tables.plans import Plan, read_plan
 from neuralsde.data.tables.read import Table, read_table
-from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, usual_moves
+from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, grows_with_level, usual_moves
 from neuralsde.forecast.decomposition import OFTEN
 from neuralsde.forecast.futures import Forecasts
 from neuralsde.forecast.panel import ENDS, Kind, Learned, Panel, draw, learn, spread, with_noise
@@ -50,6 +50,7 @@ MOST_TRIALS = 100  # more than there are kinds
 TIMED = 20  # steps that are timed
 STEPS = (200, 1_500)  # of a trial, at least and at most
 LONGER = 2  # steps of the last training, in those of a trial
+FEW_GAPS = 4  # between rows: less do not say how often there is one
 SHORTEST = 8  # observations of the longest series
 JUDGED_PATHS = 200  # of a forecast of the backtest
 MOST_AT_ONCE, MOST_HELD = 2**24, 2**30  # numbers of forecasts that are drawn at once, and that are kept in memory
@@ -89,6 +90,12 @@ class SeriesModel(TableModel):
         check(
             float((np.abs(steps - np.round(steps)) > 0.25).mean()) <= 0.05,
             f"The model was trained on one observation each {own.words}. Got other stamps in {table.report.file}.",
+        )
+        gaps = np.concatenate([np.diff(np.round(own.steps(s))) for s in table.stamps()])
+        check(
+            table is self.table or len(gaps) < FEW_GAPS or gaps.min() < 2,
+            f"The model was trained on one observation each {own.words}. Got none within two of another in {table.report.file}. "
+            "Give a table of the same frequency.",
         )
         return Panel.of(table, own, _places(table, self.record.known_ahead))
 
@@ -498,7 +505,8 @@ def fit_series(
         first = first_kind(shown if len(shown) else panel, seasons, log)
         steps, most = _effort(first, panel, seconds, folder if run is not None else None, seed, ahead, resume)
         period = standing_out(panel, log=log) if _season_list(season) == ["auto"] and not seasons else None
-        moves = usual_moves(panel, first, list(names), period)[: min(max_trials or most, most) - 1]
+        wanted = usual_moves(panel, first, list(names), period)
+        moves = wanted[: min(max_trials or most, max(most, 1 + (period is not None))) - 1]
         train = TrainConfig(steps=steps, batch_size=256, lr=3e-3, ema=0.99, seed=seed)
         with tqdm(total=len(moves) + 2, disable=not progress, desc="fit_series", unit="trial") as bar:
 
@@ -514,10 +522,14 @@ def fit_series(
             judged = standings(test, best, seasons) if test.able and test.origins.judge.any() else ()
             last = replace(train, steps=LONGER * steps, ema=0.995)
             more = {} if run is None else {"run_dir": run, "resume": resume}
-            learned = learn(best.kind, panel, last, options=RunOptions(progress=False), **more)
+            chosen, noise, reason = best.kind, best.noise, _reason(test.trials, best)
+            whole = first_kind(panel, seasons, log)
+            if whole.off.taken and not first.off.taken:
+                chosen, noise, reason = whole, 1.0, UNTRIED
+            learned = learn(chosen, panel, last, options=RunOptions(progress=False), **more)
             bar.update()
         model, off = learned.model, learned.off
-        model.sampler = with_noise(model, best.noise)
+        model.sampler = with_noise(model, noise)
         record = SeriesRecord(frequency=found, off=off, horizon=ahead, seasons=seasons, known_ahead=tuple(known_ahead))
         report = SeriesReport(
             frequency=found.words,
@@ -525,12 +537,17 @@ def fit_series(
             num_series=len(panel),
             seasons=tuple(names.get(p, f"{p:g} steps") for p in seasons),
             tried=tuple((t.name, t.mean) for t in test.trials),
-            choice=describe_kind(best.kind, names, best.noise),
-            reason=_reason(test.trials, best),
+            choice=describe_kind(chosen, names, noise),
+            reason=reason,
             standings=tuple(judged),
             num_judged=int(test.origins.judge.sum()),
             steps=last.steps,
-            notes=(*_notes(table, found), *_held(table, known_ahead), *learned.past(panel).findings(_names(table))),
+            notes=(
+                *_notes(table, found),
+                *_short(len(wanted) - len(moves), max_trials),
+                *_held(table, known_ahead),
+                *learned.past(panel).findings(_names(table)),
+            ),
         )
         series = series_record(table, None)
         tested = (test, best) if judged else None
@@ -560,6 +577,15 @@ def _notes(table: Table, frequency: Frequency) -> list[str]:
     return [f"{off.sum()} row(s) are not on that calendar and were left out, the first at {dates[0]}."] if dates else []
 
 
+def _short(num: int, asked: int | None) -> list[str]:
+    """What is to be said of changes for which the budget did not suffice."""
+    return (
+        [f"{num} change(s) were not tried: the budget is short. Give a longer `budget`."]
+        if num and asked is None
+        else []
+    )
+
+
 def _held(table: Table, known: Sequence[str]) -> list[str]:
     """What forecasts take for the covariates that are not known ahead."""
     held = [name for name in table.context if name not in known]
@@ -567,6 +593,9 @@ def _held(table: Table, known: Sequence[str]) -> list[str]:
         return []
     each = f"{', '.join(held)}: held at the last value in forecasts"
     return [f"{each}. If it is known ahead, say so; if it is neither known nor still, forecast it as a column too."]
+
+
+UNTRIED = "The series are long enough to take their season off, but not to try it: trials and scores are without it."
 
 
 def _reason(trials: Sequence[Trial], best: Trial) -> str:
@@ -597,8 +626,7 @@ def _season_list(season: Any) -> list[str | float]:
 
 def _seasons(season: Any, panel: Panel, frequency: Frequency) -> tuple[tuple[float, ...], bool]:
     """Periods in steps, and whether the logarithm is the default."""
-    seen = [v[np.isfinite(v)] for v in panel.values]
-    log = all(bool((v > 0).all()) for v in seen) and any(v.max() > 3 * v.min() for v in seen if len(v))
+    log = grows_with_level(panel)
     longest = max(len(s) for s in panel.steps)
     named, given = frequency.periods(), _season_list(season)
     if given == ["none"]:

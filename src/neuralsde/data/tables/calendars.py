@@ -265,6 +265,9 @@ def why_uneven(stamps: list[np.ndarray]) -> str:
             months = f" They fall on {_days_of_months(every)}." if size > WEEK else ""
             what = {"D": "day", "W": "week", "QS": "quarter", "YS": "year"}.get(freq, "month")
             return f"{said}{months} Give `freq={freq!r}` if each is of its own {what}."
+    for freq, size in (("D", DAY), ("h", 3_600.0)):
+        if low == size and not (gaps % np.timedelta64(int(size * 1e6), "us")).astype(int).any():
+            return f"{said} Give `freq={freq!r}` if rows are missing."
     return said
 
 
