@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,7 @@ def nsde(*words: object, **more) -> subprocess.CompletedProcess[str]:
 
 SLOW = """
 import time
+from functools import partial
 from pathlib import Path
 
 def wait(*_):
@@ -103,7 +105,9 @@ def test_workers_end_with_a_parent_that_is_killed(kind, slow):
 def test_a_signal_ends_a_command_and_its_workers(number, slow):
     films(slow)
     command = [sys.executable, "-m", "neuralsde.cli", "data", "videos", "--from", "films", "--output", "shards"]
-    process = subprocess.Popen(command, cwd=slow, env=environment(slow), stderr=subprocess.PIPE, text=True)
+    heeds = partial(signal.signal, number, signal.SIG_DFL)  # a job in the background of a shell does not heed SIGINT
+    how = {"cwd": slow, "env": environment(slow), "stderr": subprocess.PIPE, "text": True, "preexec_fn": heeds}
+    process = subprocess.Popen(command, **how)
     begun(slow / "begun", process)
     process.send_signal(number)
     words = process.communicate(timeout=60)[1]
