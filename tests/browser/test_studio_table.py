@@ -82,7 +82,7 @@ def test_a_table_of_ones_own_is_read_forecast_tested_and_downloaded(visit, pictu
         page.click("#download")
     saved.value.save_as(tmp_path / "forecast.csv")
     rows = list(csv.DictReader((tmp_path / "forecast.csv").open()))
-    assert len(rows) == 2 * 7 and {row["id"] for row in rows} == {"north", "south"}
+    assert len(rows) == 2 * 7 and {row["unique_id"] for row in rows} == {"north", "south"}
     assert float(rows[0]["q0.025"]) <= float(rows[0]["q0.5"]) <= float(rows[0]["q0.975"])
 
     # A page that is loaded again has it all
@@ -110,7 +110,7 @@ def test_a_bad_table_is_explained_where_it_happens(visit, picture, tmp_path):
         "when,level\n" + "\n".join(f"{1 + k % 9:02d}/{1 + k // 9:02d}/2024,{k * k % 17}" for k in range(81))
     )
     page.set_input_files("#table-file", twofold)
-    expect(page.locator("#panel-table .complaint:visible")).to_contain_text("must hold times", timeout=SLOW)
+    expect(page.locator("#panel-table .complaint:visible")).to_contain_text("can be read in 2 ways", timeout=SLOW)
     expect(page.locator("#forecast")).to_be_disabled()
     picture(page, "table-bad")
     page.fill("#date-format", "%d/%m/%Y")
