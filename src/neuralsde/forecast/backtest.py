@@ -18,8 +18,8 @@ import torch
 from neuralsde.core.files import read_text, write_json
 from neuralsde.core.records import RunError
 from neuralsde.forecast.decomposition import Decomposition
-from neuralsde.forecast.panel import Kind, Learned, Panel, Past, draw, learn_from, learned_past, spread, with_noise
-from neuralsde.forecast.past import changes, settled
+from neuralsde.forecast.panel import Kind, Learned, Panel, Past, draw, learn_from, learned_past, with_noise
+from neuralsde.forecast.past import changes, settled, spread
 from neuralsde.metrics.forecast import crps
 from neuralsde.training.config import TrainConfig
 

@@ -17,7 +17,7 @@ from functools import cache
 
 import numpy as np
 
-from neuralsde.forecast.past import bridged
+from neuralsde.forecast.past import bridged, spread
 from neuralsde.forecast.recursion import Recursion
 
 FEWEST_STEPS = 4  # of a series that tells of others: fewer do not know their own scale
@@ -43,9 +43,7 @@ def ways() -> np.ndarray:
     made = [(0.0, a, 0.0, 0.0, 0.0, 1.0, 0.0) for a in GAINS]
     made += [(1.0, a, 0.0, 0.0, 0.0, 1.0, s) for a in GAINS for s in STEADY]
     made += [(p, a, b, 0.0, 0.0, 1.0, MOVING) for a in GAINS for b in TURNS if b <= a for p in FADING]
-    made += [
-        (1.0, a, 0.0, k, s, AWAY, t) for k in LASTING for s in SHARP for a in SLOW for t in (0.0, STEADY[0])
-    ]  # fmt: skip
+    made += [(1.0, a, 0.0, k, s, AWAY, t) for k in LASTING for s in SHARP for a in SLOW for t in (0.0, STEADY[0])]
     return np.array(made)
 
 
@@ -69,7 +67,7 @@ class Own:
         """Found in series (n, d) of unit steps."""
         columns = [c for rest in rests for c in rest.T]
         long = [c for c in columns if np.isfinite(c).sum() > FEWEST_STEPS] or columns
-        left = [Left.of(part) for part in _parts([long[k] for k in _spread(len(long))])]
+        left = [Left.of(part) for part in _parts([long[k] for k in spread(len(long), TELLING)])]
         noise = max(float(np.median(np.concatenate([each.noise for each in left]))), 1e-12)
         likely = np.concatenate([each.evidence(noise) for each in left])
         shares = np.full(len(ways()), 1 / len(ways()))
@@ -130,10 +128,6 @@ class Way:
         column = np.arange(size)
         told, state = (each[chosen, :, column].swapaxes(1, 2) for each in (self.coefficients, self.state))
         return Pick(told, state, self.sizes[chosen, column])
-
-    def whole(self, walk: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """States (N, n, d) after the last, of walks of e (N, n + 1, d) from there."""
-        return self.pick(len(walk), rng).whole(walk)
 
 
 @dataclass(frozen=True)
@@ -288,10 +282,6 @@ class Left:
 def _parts(columns: list[np.ndarray]) -> list[list[np.ndarray]]:
     """So many of them at once."""
     return [columns[k : k + AT_ONCE] for k in range(0, len(columns), AT_ONCE)]
-
-
-def _spread(num: int) -> np.ndarray:
-    return np.unique(np.linspace(0, num - 1, TELLING).astype(int))
 
 
 def _weights(evidence: np.ndarray, shares: np.ndarray) -> np.ndarray:

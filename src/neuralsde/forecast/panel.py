@@ -17,7 +17,7 @@ from neuralsde.data.tables.read import Table
 from neuralsde.data.trajectories import Trajectories
 from neuralsde.forecast.decomposition import Decomposition, Parts
 from neuralsde.forecast.own import Own, Pick
-from neuralsde.forecast.past import End, bridged, limits, settled, still
+from neuralsde.forecast.past import End, bridged, limits, settled, spread, still
 from neuralsde.models.build import build
 from neuralsde.nets.config import StepsConfig
 from neuralsde.sde.config import Covariance, Diagonal, Euler, Full, LowRank, Mixture, NeuralSDEConfig, Sampler
@@ -35,11 +35,6 @@ OFTEN_SEEN = 0.1  # share of values that are seen one step after another from wh
 DULL = 1e-3  # of a step: columns that move less
 WIDE = 64  # of a net that is deeper too
 BOX = None  # walks have no range that they must stay in
-
-
-def spread(num: int, most: int) -> list[int]:
-    """At most so many places of `num`, evenly spread."""
-    return np.unique(np.linspace(0, num - 1, min(num, most)).astype(int)).tolist() if num else []
 
 
 @dataclass(frozen=True)

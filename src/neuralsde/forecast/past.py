@@ -104,3 +104,8 @@ def limits(states: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     far = [np.abs(known[lag:] - known[:-lag]).max(0) for lag in lags]
     reach = np.max([np.full(known.shape[1], 4 * np.sqrt(horizon)), *(f * horizon / most for f in far)], axis=0)
     return known.min(0) - 2 * reach, known.max(0) + 2 * reach
+
+
+def spread(num: int, most: int) -> list[int]:
+    """At most so many places of `num`, evenly spread."""
+    return np.unique(np.linspace(0, num - 1, min(num, most)).astype(int)).tolist() if num else []

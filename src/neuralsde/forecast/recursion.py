@@ -1,6 +1,6 @@
 """Exponential smoothing of many series in many ways at once: linear in the values, hence blocks of rows are matrix products.
 
-s = (l, b),    e_t = x_t - (ρ, φ) s,    s ← F s + (α, β) x_t
+s = (l, b, u),    e_t = x_t - (1, φ, κ) s,    s ← (l + φ b, φ b, κ u) + (α, β, θ) e_t
 """
 
 from __future__ import annotations
@@ -80,27 +80,32 @@ class Recursion:
     def blocks(self, x: np.ndarray, state: np.ndarray, unit: np.ndarray) -> Iterator[Block]:
         """Of values (n, B) after states (K, 3, B), and after others (K, 3, P) where nothing but 0 is seen."""
         of_values = self._left_of_values.reshape(-1, BLOCK)
-        for begin in range(0, len(x), BLOCK):
-            own = _padded(x[begin : begin + BLOCK])
-            e = (of_values @ own).reshape(len(self.ways), BLOCK, -1) + self._left_of_state @ state
+        for begin, own, now, units in self._states(x, state, unit):
+            e = (of_values @ own).reshape(len(self.ways), BLOCK, -1) + self._left_of_state @ now
             num = min(BLOCK, len(x) - begin)
-            yield Block(slice(begin, begin + num), e[:, :num], (self._left_of_state @ unit)[:, :num])
-            state, unit = self._after(own, state, BLOCK), self._powers[:, BLOCK] @ unit
+            yield Block(slice(begin, begin + num), e[:, :num], (self._left_of_state @ units)[:, :num])
 
     def ends(
         self, x: np.ndarray, state: np.ndarray, unit: np.ndarray, num: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The states (K, 3, B) after the first `num` (B,) rows, and what became of the others (K, 3, P, B)."""
         out, units = state.copy(), np.repeat(unit[..., None], x.shape[1], axis=-1)
-        for begin in range(0, len(x), BLOCK):
-            own = _padded(x[begin : begin + BLOCK])
+        for begin, own, now, before in self._states(x, state, unit):
             here = (num > begin) & (num <= begin + BLOCK)
             for r in np.unique(num[here] - begin):
                 some = here & (num == begin + r)
-                out[:, :, some] = self._after(own[:, some], state[:, :, some], r)
-                units[..., some] = (self._powers[:, r] @ unit)[..., None]
-            state, unit = self._after(own, state, BLOCK), self._powers[:, BLOCK] @ unit
+                out[:, :, some] = self._after(own[:, some], now[:, :, some], r)
+                units[..., some] = (self._powers[:, r] @ before)[..., None]
         return out, units
+
+    def _states(
+        self, x: np.ndarray, state: np.ndarray, unit: np.ndarray
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+        """Where each block begins, its rows, and both states before it."""
+        for begin in range(0, len(x), BLOCK):
+            own = _padded(x[begin : begin + BLOCK])
+            yield begin, own, state, unit
+            state, unit = self._after(own, state, BLOCK), self._powers[:, BLOCK] @ unit
 
     def _after(self, own: np.ndarray, state: np.ndarray, num: int) -> np.ndarray:
         """The state after so many rows of a block."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from neuralsde.forecast.decomposition import STRONG, Waves, strength
-from neuralsde.forecast.panel import Panel, spread
-from neuralsde.forecast.past import bridged, changes, settled
+from neuralsde.forecast.panel import Panel
+from neuralsde.forecast.past import bridged, changes, settled, spread
 
 MOST_SERIES = 50  # that are looked at
 MOST_PERIODS, MOST_ROWS = 20, 500  # the last rows of each: so many periods, and at least so many rows

@@ -32,8 +32,8 @@ from neuralsde.data.tables.read import Table, read_table
 from neuralsde.forecast.backtest import Backtest, Origins, Trial, first_kind, grows_with_level, usual_moves
 from neuralsde.forecast.decomposition import OFTEN
 from neuralsde.forecast.futures import Forecasts
-from neuralsde.forecast.panel import ENDS, Kind, Learned, Panel, draw, learn, spread, with_noise
-from neuralsde.forecast.past import changes, filled
+from neuralsde.forecast.panel import ENDS, Kind, Learned, Panel, draw, learn, with_noise
+from neuralsde.forecast.past import changes, filled, spread
 from neuralsde.forecast.record import RECORD, SeriesRecord
 from neuralsde.forecast.seasonal import Standing, draw_references, period_of, standings
 from neuralsde.forecast.seasons import seasons_in, standing_out
